@@ -347,7 +347,8 @@ static void test_many_long_rows(void)
     } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776},   {F16, 280, 16392},  {BF16, 800, 8191},
                  {F16, 1100, 3001}, {F32, 900, 3333},   {BF16, 100, 50257}, {BF16, 6701, 1027},
                  {F16, 700, 8195},  {F16, 1100, 3079},  {F32, 300, 8197},   {BF16, 50, 65541},
-                 {F32, 60, 106493}, {BF16, 40, 131071}, {F32, 50, 50257}};
+                 {F32, 60, 106493}, {BF16, 40, 131071}, {F32, 40, 131072},  {BF16, 32, 262144},
+                 {F16, 20, 400001}};
     const bool quick = harness_quick(), gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
         /* the others are for the ways of a GPU; with quick, those that copy rows */
@@ -375,7 +376,7 @@ static void test_places_of_odd_rows(void)
         int type;
         int64_t rows, cols;
     } cases[] = {{BF16, 2700, 1027}, {F16, 1100, 1543}, {F32, 1100, 1025}, {F16, 700, 3079},
-                 {F16, 300, 8195},   {BF16, 50, 20003}, {F32, 40, 20003},  {BF16, 20, 65541}};
+                 {F16, 300, 8195},   {BF16, 50, 20003}, {F32, 40, 20003},  {BF16, 20, 140000}};
     const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < HARNESS_COUNT(cases); i += harness_quick() ? 4 : 1)
         for (int residual = 0; residual < 2; residual++) {
@@ -526,13 +527,13 @@ static void test_beside_other_norm(void)
 
 static void test_leaf(void)
 {
-    static const int64_t cols[] = {40, 1024, 512, 264, 768, 3000, 4104, 5120, 8192, 16384};
+    static const int64_t cols[] = {40, 1024, 512, 264, 768, 3000, 4104, 5120, 8192, 10003, 16384};
     for (int type = 0; type < TYPES; type++)
         for (int i = 0; i < (harness_quick() ? 2 : HARNESS_COUNT(cols)); i++) {
             /* a GPU's ways of long rows */
             if (cols[i] > 3000 && harness_backend() == TUTTI_BACKEND_HOST) break;
             trial_desc c =
-                trial_usual(&norm.trial, 21, "cols=%lld,%s", (long long)cols[i], norm.types[type]);
+                trial_usual(&norm.trial, 22, "cols=%lld,%s", (long long)cols[i], norm.types[type]);
             check_leaf(&c);
             c.place = (layout){.pad = 3, .misaligned = 1};
             c.absent = 1u << RESIDUAL | 1u << SUM;

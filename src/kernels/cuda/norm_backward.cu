@@ -11,12 +11,12 @@
  *   warp     up to 512 columns: some lanes of a warp a row
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
- *   cluster  up to 65536 columns of f32 (odd ones 106496), 131072 of 16-bit types: a cluster of
- *            blocks a row (norm_backward_cluster.cu; odd ones of 16-bit types mostly by
- *            norm_backward_pieces.cu, with the same bits)
+ *   cluster  whole vectors of up to 65536 columns of f32, 131072 of 16-bit types: a cluster of
+ *            blocks a row (norm_backward_cluster.cu)
+ *   grid     odd columns, and longer rows: blocks anywhere on the device (norm_backward_grid.cu)
  *   kept     f64 and dy of another type than x, up to 65536 columns of f64, 131072 of others
  *            (norm_backward_kept.cu)
- *   sliced   all others: longer rows, and devices without clusters (norm_backward_sliced.cu)
+ *   sliced   all others (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
 #include "kernels/cuda/column_sums.cuh"
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
     const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, cols, cols, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
+        args, cols, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
         first + group, end);
     if constexpr (SKEWED && !WARP)
         rows.tail = {&tails[group], which.lane - (lanes - 32), tail}, rows.tail.begin();
@@ -129,23 +129,9 @@ static bool leaves_threads_idle(int64_t cols, int threads)
            (2 * lanes > threads || 10 * wanted * (threads / lanes) < 7 * threads);
 }
 
-/* Odd columns of clusters: blocks have as many of a row's vectors, in whole lines, as the slowest
- * one decides.  Of 16-bit types a thread has two of them if nine warps can have all. */
-static void divide_evenly(backward_plan *plan, int64_t cols, bool narrow)
-{
-    const int width = narrow ? 8 : 4, vecs = piece_vecs(narrow);
-    const int64_t most = narrow ? 16 * MORE_THREADS : vecs * width * piece_threads(narrow);
-    plan->elements = vecs * width;
-    plan->cluster = 2;
-    while (cols > most * plan->cluster) plan->cluster *= 2;
-    plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
-    plan->each = narrow && plan->piece <= 9 * 32 * 2 ? 2 : vecs;
-    plan->lanes = row_round_up((int)divide_up(plan->piece, plan->each), 32);
-}
-
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
  * better, and the ring holds more rows of f32: so the blocks of a cluster have 8192 columns, of f32
- * 4096 (odd ones: divide_evenly); clusters: the device has any. */
+ * 4096; clusters: the device has any. */
 static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clusters)
 {
     const int64_t cols = args->cols;
@@ -168,7 +154,6 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
-    if (plan->kind == backward_plan::CLUSTER && !whole) divide_evenly(plan, cols, narrow);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     plan->crowded =
         plan->kind == backward_plan::BLOCK && gains_crowded(plan->elements, cols, narrow, whole);
@@ -255,7 +240,7 @@ backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args
 /* Whether a block has room for a row of each of its groups, whatever tensors a call has. */
 static bool has_room(const tutti_context *ctx, const backward_plan &plan, int element)
 {
-    return plan.kind == backward_plan::WARP ||
+    return plan.kind == backward_plan::WARP || plan.kind == backward_plan::GRID ||
            ring_bytes(plan, element, 3, 1, true) <=
                tutti__cuda_shared_limit(ctx->device) - RING_SPARE;
 }
@@ -266,7 +251,9 @@ static bool has_room(const tutti_context *ctx, const backward_plan &plan, int el
 static bool has_few_rows(const tutti__norm_args *args, const backward_plan &plan, int64_t sms)
 {
     const int64_t rows = args->rows, element = (int64_t)tutti_dtype_size(args->x.dtype);
-    if (args->in_leaves || rows == 0 || args->cols % (16 / element) != 0) return false;
+    if (args->in_leaves || rows == 0 || args->cols % (16 / element) != 0 ||
+        plan.kind == backward_plan::GRID)
+        return false;
     if (plan.kind == backward_plan::CLUSTER) return 2 * rows * plan.cluster <= sms;
     return rows <= FEW_ROWS_MAX && rows * args->cols <= FEW_ELEMENTS_MAX &&
            rows * args->cols * element <= FEW_BYTES_MAX;
@@ -289,6 +276,9 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     if (own) {
         plan_own(&plan, args, cluster_max > 1);
         const int element = (int)tutti_dtype_size(args->x.dtype);
+        if (plan.kind == backward_plan::CLUSTER &&
+            (plan.cluster > cluster_max || cols % (16 / element) != 0))
+            tutti__cuda_norm_grid_plan(ctx, args, &plan);
         while (plan.threads > plan.lanes && !has_room(ctx, plan, element))
             plan.threads -= plan.lanes;
         own = has_room(ctx, plan, element);
@@ -297,8 +287,11 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         /* a partial row costs as much as a few rows of x, which a block takes in turn; a leaf has
          * as few blocks as let eight leaves of 1024 rows be on an H200 in two waves */
         const int64_t each = plan.kind == backward_plan::WARP ? 4 : args->in_leaves ? 8 : 1;
-        plan.partials =
-            at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
+        const int64_t most =
+            plan.kind == backward_plan::GRID ? plan.partials : resident_rows(plan, sms);
+        plan.partials = at_most(divide_up(rows, plan.threads / plan.lanes * each), most);
+        if (plan.kind == backward_plan::GRID)
+            plan.sums_bytes = divide_up((int64_t)tutti__cuda_norm_grid_bytes(plan), 256) * 256;
         plan.few = has_few_rows(args, plan, sms);
     } else if (plan_kept(&plan, cols, cluster_max, tutti__cuda_shared_limit(ctx->device))) {
         const int64_t each = args->in_leaves ? 8 : 1;
@@ -436,12 +429,20 @@ template<class A>
 static tutti_status backward_by_leaf(tutti_context *ctx, const tutti__norm_args *args,
                                      const backward_plan &plan, backward_scratch<A> scratch)
 {
+    if (plan.kind == backward_plan::GRID)
+        TUTTI_CUDA(cudaMemsetAsync(scratch.sums, 0, plan.sums_bytes, tutti__cuda_stream(ctx)),
+                   "norm_backward");
     for (int leaf = 0; leaf < args->leaves; leaf++) {
         const tutti__norm_args one = leaf_of(args, leaf, sizeof(A));
         if (plan.kind == backward_plan::SLICED)
             TUTTI_TRY(tutti__cuda_norm_backward_sliced(ctx, &one, plan, scratch));
-        else if constexpr (sizeof(A) == sizeof(float))
-            TUTTI_TRY(tutti__cuda_norm_backward_cluster(ctx, &one, plan, scratch));
+        else if constexpr (sizeof(A) == sizeof(float)) {
+            if (plan.kind == backward_plan::GRID)
+                TUTTI_TRY(tutti__cuda_norm_backward_grid(ctx, &one, plan, scratch,
+                                                         1 + (uint32_t)(leaf * one.rows)));
+            else
+                TUTTI_TRY(tutti__cuda_norm_backward_cluster(ctx, &one, plan, scratch));
+        }
         scratch.partial += plan.partials * 2 * plan.pitch;
     }
     return TUTTI_OK;
@@ -454,7 +455,8 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
     backward_scratch<A> scratch = {(A *)((char *)memory + plan.sums_bytes), (A *)memory,
                                    plan.pitch};
     if (args->rows > 0) {
-        if (plan.kind == backward_plan::SLICED || plan.kind == backward_plan::CLUSTER)
+        if (plan.kind == backward_plan::SLICED || plan.kind == backward_plan::CLUSTER ||
+            plan.kind == backward_plan::GRID)
             TUTTI_TRY(backward_by_leaf(ctx, args, plan, scratch));
         else if (plan.kind == backward_plan::KEPT)
             TUTTI_TRY(tutti__cuda_norm_backward_kept(ctx, args, plan, scratch));

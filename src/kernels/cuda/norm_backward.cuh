@@ -7,11 +7,10 @@
 /* How a call is run, which depends on shape, types and device, never on pointers or on which
  * gradients are wanted. */
 struct backward_plan {
-    enum { WARP, BLOCK, CLUSTER, KEPT, SLICED } kind;
+    enum { WARP, BLOCK, CLUSTER, GRID, KEPT, SLICED } kind;
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
-    int piece, each;             /* cluster, odd columns: of a row, a block's vectors, and a
-                                    thread's; or 0 */
+    int blocks, piece;           /* grid: a row's blocks, and a block's vectors of it */
     bool crowded;                /* block: more threads than usual, of fewer registers each */
     int tail;                    /* block: last columns that are no whole vector, a lane's each */
     int resident;                /* thread blocks a multiprocessor has at a time */
@@ -71,17 +70,6 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16 };
-/* Of clusters' odd columns: vectors a thread and threads, at most; of f32 as many as let two rows
- * of three tensors be in shared memory. */
-__host__ __device__ constexpr int piece_vecs(bool narrow)
-{
-    return narrow ? 3 : 4;
-}
-__host__ __device__ constexpr int piece_threads(bool narrow)
-{
-    return narrow ? 352 : 416;
-}
-
 /* Stages of the ring and bytes of shared memory. */
 struct backward_ring {
     int depth, bytes;
@@ -97,12 +85,16 @@ tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__n
                                               const backward_plan &plan,
                                               const backward_scratch<float> &scratch);
 
-/* norm_backward_pieces.cu: the same of a cluster's, with the bits of norm_backward_cluster.cu. */
-bool tutti__cuda_norm_has_pieces(const tutti_context *ctx, const tutti__norm_args *args,
-                                 const backward_plan &plan);
-tutti_status tutti__cuda_norm_backward_pieces(tutti_context *ctx, const tutti__norm_args *args,
-                                              const backward_plan &plan,
-                                              const backward_scratch<float> &scratch);
+/* norm_backward_grid.cu: dx, and the partial rows.  The plan is one, with as many partial rows as
+ * the device has room for at a time, if the row has room on it.  sums: of so many bytes, in which
+ * no 8 hold first_tag or a number of up to args->rows more. */
+void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args *args,
+                                backward_plan *plan);
+size_t tutti__cuda_norm_grid_bytes(const backward_plan &plan);
+tutti_status tutti__cuda_norm_backward_grid(tutti_context *ctx, const tutti__norm_args *args,
+                                            const backward_plan &plan,
+                                            const backward_scratch<float> &scratch,
+                                            uint32_t first_tag);
 
 /* norm_backward_cluster.cu: dx, and the partial rows. */
 tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,

@@ -5,30 +5,83 @@
  * writes dx of row r - 1, whose sums have arrived meanwhile.  So the ring holds both rows besides
  * those on their way.
  *
- * Rows of odd numbers of columns (PIECES) are divided evenly, with more vectors a thread. */
+ * Rows of odd numbers of columns have blocks anywhere on the device (norm_backward_grid.cu). */
 #include <atomic>
 
-#include "kernels/cuda/norm_backward_cluster.cuh"
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/norm_backward_rows.cuh"
 
-template<class T, int VECS, bool CENTERED, bool SKEWED>
-__global__ void __launch_bounds__(VECS > 2 ? piece_threads(sizeof(T) == 2) : MORE_THREADS, 1)
+/* The sums of a cluster's warps, VALUES floats each, which every warp sends to every block.  Four
+ * places are enough: a warp sends those of row r + 4 after it has received those of row r + 2,
+ * which every other one sent after it had received those of row r. */
+template<int VALUES>
+struct cluster_sums {
+    enum { PLACES = 4 };
+    float warps[PLACES][NORM_CLUSTER_MAX * MORE_THREADS / 32][VALUES];
+    uint64_t arrived[PLACES];
+};
+
+template<int VALUES>
+struct cluster_team {
+    using sums = cluster_sums<VALUES>;
+    sums &shared;
+    int cluster, rank;
+
+    __device__ __forceinline__ cluster_team(sums &space, int size)
+        : shared(space), cluster(size), rank(cluster_join(shared.arrived, sums::PLACES))
+    {
+    }
+    /* Before the first row: the other blocks are there. */
+    __device__ __forceinline__ void begin() const { cluster_is_there(); }
+
+    /* This thread's sums of the row of a turn. */
+    __device__ __forceinline__ void send(int turn, float (&values)[VALUES]) const
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        const int place = turn % sums::PLACES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const int warps = (int)blockDim.x / 32;
+        const float mine = sum_lanes(values, 32);
+        const uint32_t arrived = shared_address(&shared.arrived[place]);
+        if (threadIdx.x == 0) barrier_expect(arrived, cluster * warps * VALUES * 4);
+        if (lane >= cluster * VALUES) return;
+        const int to = lane / VALUES;
+        const float *part = &shared.warps[place][rank * warps + warp][lane % VALUES];
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
+                     "[%2];" ::"r"(address_in(shared_address(part), to)),
+                     "f"(mine), "r"(address_in(arrived, to))
+                     : "memory");
+#endif
+    }
+
+    /* The sums of all threads of the cluster: the same bits in each. */
+    __device__ __forceinline__ void receive(int turn, float (&values)[VALUES]) const
+    {
+        const int place = turn % sums::PLACES, lane = threadIdx.x % 32;
+        cluster_await(shared_address(&shared.arrived[place]), turn / sums::PLACES % 2);
+        const float *parts = shared.warps[place][0];
+        const int count = cluster * VALUES * ((int)blockDim.x / 32);
+        float part = lane < count ? parts[lane] : 0;
+        for (int i = lane + 32; i < count; i += 32) part += parts[i];
+        share_sums(values, part, 32 / VALUES);
+    }
+};
+
+template<class T, bool CENTERED, bool SKEWED>
+__global__ void __launch_bounds__(MORE_THREADS, 1)
     norm_backward_cluster_kernel(tutti__norm_args args, norm_backward_even even,
                                  backward_steps steps, backward_scratch<float> scratch, int cluster,
-                                 int depth, int piece, int each)
+                                 int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
-    constexpr int N = vector16<T>::N, ELEMENTS = VECS * N, VALUES = CENTERED ? 2 : 1;
-    constexpr bool PIECES = VECS > 2;
+    constexpr int N = vector16<T>::N, VECS = 2, ELEMENTS = VECS * N, VALUES = CENTERED ? 2 : 1;
     __shared__ cluster_sums<VALUES> space;
     start_next();
-    const cluster_team<VALUES, PIECES> team(space, cluster);
+    const cluster_team<VALUES> team(space, cluster);
     const int threads = blockDim.x, cols = (int)args.cols;
-    const int before = team.rank * (PIECES ? piece : threads * VECS);
-    const int end = PIECES ? min(cols, (before + piece) * N) : cols;
-    const backward_lane which = {(int)threadIdx.x, threads, 32, before, each};
+    const backward_lane which = {(int)threadIdx.x, threads, 32, team.rank * threads * VECS};
     const int64_t partial_row = blockIdx.x / cluster;
-    backward_rows<T, ELEMENTS, CENTERED, SKEWED, true, PIECES> rows(
-        args, cols, end, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
+    backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
+        args, cols, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
         partial_row, args.rows);
     const int turns = rows.coming;
     rows.begin(shared, which, true, even.gamma, depth - 1);
@@ -67,7 +120,7 @@ __global__ void __launch_bounds__(VECS > 2 ? piece_threads(sizeof(T) == 2) : MOR
     for (int k = 0; k < VECS; k++) {
         const int col = rows.ring.place.template column<T>(k);
         /* the pitch has room for the last vector */
-        const int count = col < end && (!PIECES || k < each) ? N : 0;
+        const int count = col < cols ? N : 0;
         if (args.dgamma)
             store_elements(scratch.row(partial_row, 0) + col, rows.dgamma[k], count, true);
         if constexpr (CENTERED)
@@ -76,34 +129,27 @@ __global__ void __launch_bounds__(VECS > 2 ? piece_threads(sizeof(T) == 2) : MOR
     }
 }
 
-template<class T, int VECS>
-static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
-                           const backward_plan &plan, const backward_scratch<float> &scratch)
-{
-    const norm_backward_even even = find_even(args, vector16<T>::N);
-    const bool whole = even.is_whole(args, vector16<T>::N);
-    if (tutti__cuda_norm_has_pieces(ctx, args, plan))
-        return tutti__cuda_norm_backward_pieces(ctx, args, plan, scratch);
-    const backward_ring ring = backward_ring_for(ctx, args, plan, !whole);
-    auto run = [&](auto kernel) {
-        return cluster_launch(ctx, kernel, plan, plan.threads, ring.bytes, *args, even,
-                              backward_steps::of<T>(args, plan.partials), scratch, plan.cluster,
-                              ring.depth, plan.piece, plan.each);
-    };
-    if constexpr (VECS == 2)
-        if (whole)
-            return run(args->centered ? norm_backward_cluster_kernel<T, 2, true, false>
-                                      : norm_backward_cluster_kernel<T, 2, false, false>);
-    return run(args->centered ? norm_backward_cluster_kernel<T, VECS, true, true>
-                              : norm_backward_cluster_kernel<T, VECS, false, true>);
-}
-
 template<class T>
 static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
                               const backward_plan &plan, const backward_scratch<float> &scratch)
 {
-    return plan.piece ? launch<T, piece_vecs(sizeof(T) == 2)>(ctx, args, plan, scratch)
-                      : launch<T, 2>(ctx, args, plan, scratch);
+    const norm_backward_even even = find_even(args, vector16<T>::N);
+    const bool whole = even.is_whole(args, vector16<T>::N);
+    const backward_ring ring = backward_ring_for(ctx, args, plan, !whole);
+    auto kernel = args->centered ? whole ? norm_backward_cluster_kernel<T, true, false>
+                                         : norm_backward_cluster_kernel<T, true, true>
+                  : whole ? norm_backward_cluster_kernel<T, false, false>
+                                 : norm_backward_cluster_kernel<T, false, true>;
+    /* always the same values: contexts of other threads launch it */
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
+               "norm_backward");
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+               "norm_backward");
+    return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
+                      plan.threads, plan.cluster, (size_t)ring.bytes, tutti__cuda_stream(ctx),
+                      *args, even, backward_steps::of<T>(args, plan.partials), scratch,
+                      plan.cluster, ring.depth);
 }
 
 tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,
@@ -121,14 +167,13 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 }
 
 /* What a block needs at least: gamma, and two rows of three skewed tensors; most of it in f32. */
-constexpr int LEAST_SHARED =
-    gamma_words<4>(piece_threads(false), 4 * piece_vecs(false), true) * 16 +
-    2 * 3 * ring_words(piece_threads(false), 32, piece_vecs(false), true) * 16 + RING_SPARE;
+constexpr int LEAST_SHARED = gamma_words<4>(MORE_THREADS, 8, true) * 16 +
+                             2 * 3 * ring_words(MORE_THREADS, 32, 2, true) * 16 + RING_SPARE;
 
 /* A cluster's blocks take all shared memory of a multiprocessor each. */
 static tutti_status count_clusters_of(int device, int blocks, int *clusters)
 {
-    auto kernel = norm_backward_cluster_kernel<__nv_bfloat16, 2, true, true>;
+    auto kernel = norm_backward_cluster_kernel<__nv_bfloat16, true, true>;
     const int bytes = tutti__cuda_shared_limit(device) - RING_SPARE;
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;

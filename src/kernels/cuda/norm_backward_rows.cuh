@@ -167,22 +167,15 @@ struct backward_steps {
     }
 };
 
-/* The threads of a row, all or those of one block of a cluster: this one of how many; those of a
- * warp, which have neighbouring vectors; the row's vectors that other blocks have before them; of
- * pieces, how many a thread has. */
+/* The threads of a row, all or those of one of its blocks: this one of how many; those of a warp,
+ * which have neighbouring vectors; the row's vectors that other blocks have before them. */
 struct backward_lane {
-    int lane, lanes, group, before, each;
+    int lane, lanes, group, before;
 
     /* Of a thread's so many items in a list in which those of a group come one after another. */
     __device__ __forceinline__ int first(int items) const
     {
         return lane / group * group * items + lane % group;
-    }
-    /* Of a piece: how many vectors of its row's end, so many rounds of 32, a warp has.  The last
-     * one has all: a word behind the row's last vector may be in a round of its own. */
-    __device__ __forceinline__ int own_rounds(int rounds) const
-    {
-        return lane >= lanes - 32 ? rounds : min(rounds, each);
     }
 };
 
@@ -223,18 +216,16 @@ __device__ __forceinline__ void merge_tails(const tail_sums *sums, int groups, i
 
 /* A row's threads (Team) and what they keep from row to row.  SKEWED: the sums are added up from
  * vectors, whose order does not depend on how a row lies; dx is written in words as they lie. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED,
-         bool PIECES = false>
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED>
 struct backward_rows {
     static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
     const tutti__norm_args &args;
     const backward_steps &steps;
     row_ring<T, VECS, SKEWED> ring;
     uint32_t gamma, words; /* of this thread's first vector; bytes to the next of its values */
-    int cols, end;         /* end: PIECES: of this block's vectors; or cols */
-    int reach;             /* SKEWED: before it the words begin that are this block's to write */
-    int coming;            /* rows to be asked for; below 0: asked for in vain */
-    int64_t statistic;     /* the row whose statistics are asked for next */
+    int cols;
+    int coming;        /* rows to be asked for; below 0: asked for in vain */
+    int64_t statistic; /* the row whose statistics are asked for next */
     /* of the rows that are next: this thread's first vector of it */
     const char *next_x, *next_dy;
     char *next_dx;
@@ -245,15 +236,14 @@ struct backward_rows {
     tail_column tail = {}; /* beyond `cols`, by run() */
 
     /* columns: those of vectors */
-    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, int columns, int block_end,
+    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, int columns,
                                              const backward_steps &way, void *shared,
                                              backward_lane which, int depth, int64_t first,
                                              int64_t last)
         : args(a), steps(way),
-          ring(shared,
-               {which.before + which.first(PIECES ? which.each : VECS), which.group, which.group},
+          ring(shared, {which.before + which.first(VECS), which.group, which.group},
                a.dsum.data ? 3 : 2, depth),
-          cols(columns), end(block_end), statistic(first)
+          cols(columns), statistic(first)
     {
         const int64_t more = last - first;
         coming = more > 0 ? (int)((more + way.rows - 1) / way.rows) : 0;
@@ -261,11 +251,9 @@ struct backward_rows {
         next_dx = place_of(a.dx, first);
         if constexpr (SKEWED) {
             ring.skew = way.apart ? 0 : skew_of(next_x);
-            ring.set_rows(end, way.apart);
-            reach = end < cols ? end : cols + N - 1;
-            const int left = reach - (word_of(0) - which.lane % which.group) * N;
+            ring.set_rows(cols, way.apart);
+            const int left = cols + N - 1 - (word_of(0) - which.lane % which.group) * N;
             in_warp = (left + which.group * N - 1) / (which.group * N);
-            if constexpr (PIECES) in_warp = which.own_rounds(in_warp);
             ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
                        word_of(VECS) * N < cols + N;
         } else
@@ -339,9 +327,8 @@ struct backward_rows {
     {
 #pragma unroll
         for (int i = 0; i < N; i++) values[i] = 1;
-        const int last = PIECES ? end : cols; /* what is beyond must not meet zeros */
-        if (args.gamma && col >= 0 && col < last)
-            gamma_of(values, args.gamma, col, last - col, even);
+        if (args.gamma && col >= 0 && col < cols)
+            gamma_of(values, args.gamma, col, cols - col, even);
     }
     __device__ __forceinline__ void gamma_of(float (&values)[N], const void *from, int col,
                                              int count, bool even) const
@@ -357,10 +344,10 @@ struct backward_rows {
     __device__ __forceinline__ void request(int ahead)
     {
         if (coming > 0) {
-            ring.request(0, next_x, end);
-            ring.request(1, next_dy, end);
+            ring.request(0, next_x, cols);
+            ring.request(1, next_dy, cols);
             if (args.dsum.data)
-                ring.request(2, place_of(args.dsum, statistic + ahead * steps.rows), end);
+                ring.request(2, place_of(args.dsum, statistic + ahead * steps.rows), cols);
         }
         ring.send();
         coming--;
@@ -531,7 +518,6 @@ struct backward_rows {
     template<bool DSUM>
     __device__ __forceinline__ void write_word(int k, const dx_formula<CENTERED> &formula)
     {
-        if (PIECES && word_of(k) * N >= reach) return;
         const int back = (int)(ring.skew / sizeof(T)), col = word_of(k) * N - (SKEWED ? back : 0);
         vectors v = unpack(ring.word(0, k), ring.word(1, k), k, back);
 #pragma unroll

@@ -61,6 +61,11 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
 
 /* Host side */
 
+static int skewed_limit(const tutti_context *ctx)
+{
+    return tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE;
+}
+
 bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_args *args,
                                  const backward_plan &plan)
 {
@@ -69,7 +74,8 @@ bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_arg
     const bool fits = element == 2 || !plan.crowded; /* in the registers of its threads */
     return plan.kind == backward_plan::BLOCK && fits && tutti__cuda_has_clusters(ctx->device) &&
            are_skewed_alike(args, element) &&
-           skewed_space::find(ctx, args, plan, SKEWED_STAGES, SKEWED_SPARE, &space);
+           skewed_space::find(args, plan, SKEWED_STAGES_LEAST, SKEWED_STAGES, skewed_limit(ctx),
+                              &space);
 }
 
 template<class T, int ELEMENTS, bool TAIL>
@@ -77,7 +83,7 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<float> &scratch)
 {
     skewed_space space;
-    skewed_space::find(ctx, args, plan, SKEWED_STAGES, SKEWED_SPARE, &space);
+    skewed_space::find(args, plan, SKEWED_STAGES_LEAST, SKEWED_STAGES, skewed_limit(ctx), &space);
     const norm_backward_even even = find_even(args, vector16<T>::N);
     auto kernel = args->centered ? norm_backward_skewed_kernel<T, ELEMENTS, true, TAIL>
                                  : norm_backward_skewed_kernel<T, ELEMENTS, false, TAIL>;

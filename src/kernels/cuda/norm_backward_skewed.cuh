@@ -12,14 +12,16 @@
 #include "kernels/cuda/norm_backward_rows.cuh"
 
 enum {
-    SKEWED_STAGES = 4, /* at most: rows of a group of threads; five were no faster */
-    SKEWED_STAGES_LEAST = 3,
-    SKEWED_SPARE = 4096, /* bytes of shared memory for all else */
-    SKEWED_LINE = 128    /* rows begin at the same byte of so many in both memories */
+    SKEWED_STAGES = 4,       /* at most: rows of a group of threads; five were no faster */
+    SKEWED_STAGES_LEAST = 3, /* with two it would be slower than a ring (row_ring.cuh) */
+    SKEWED_SPARE = 4096,     /* bytes of shared memory for all else */
+    SKEWED_LINE = 128        /* rows begin at the same byte of so many in both memories */
 };
 
 /* Shared memory of a block, in this order: gamma, in vectors; the same from any column on; for each
- * group of threads its stages, each of them a row of each tensor. */
+ * group of threads its stages, each of them a row of each tensor.  Pieces have gamma once, with a
+ * gap of one value after each vector, so that lanes of a warp can read it at once from any column
+ * on, and room for a vector before the first. */
 struct skewed_space {
     int depth, vectors, windows, tensor, stage, group; /* bytes, but the first */
     int bytes;                                         /* all */
@@ -30,13 +32,18 @@ struct skewed_space {
         /* a word more than vectors, of which all lanes of a warp read some, or those that a tail
          * reaches, and the beginning of a line */
         const int cols = (int)args->cols;
-        const int words = plan.piece > 0  ? plan.lanes * plan.each + 1
+        const int words = plan.piece > 0  ? plan.lanes * (plan.elements / N) + 1
                           : plan.tail > 0 ? cols / N + 2
                                           : ((cols + N - 1) / N + 31) / 32 * 32 + 1;
         skewed_space space;
         space.depth = depth;
-        space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
-        space.windows = gamma_words<N>(plan.lanes, plan.elements, true) * 16;
+        if (plan.piece > 0) {
+            space.vectors = 0;
+            space.windows = row_round_up((plan.lanes * (plan.elements / N) + 1) * (N + 1) * 4, 128);
+        } else {
+            space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
+            space.windows = gamma_words<N>(plan.lanes, plan.elements, true) * 16;
+        }
         space.tensor = words * 16 / SKEWED_LINE * SKEWED_LINE + 2 * SKEWED_LINE;
         space.stage = (args->dsum.data ? 3 : 2) * space.tensor;
         space.group = depth * space.stage;
@@ -45,13 +52,11 @@ struct skewed_space {
         if (space.bytes < merged) space.bytes = merged;
         return space;
     }
-    /* With as many stages as there is room for, up to `most`; with two of them it would be slower
-     * than a ring (row_ring.cuh).  spare: bytes for all else. */
-    static bool find(const tutti_context *ctx, const tutti__norm_args *args,
-                     const backward_plan &plan, int most, int spare, skewed_space *space)
+    /* With as many stages as there is room for, from `least` to `most`.  limit: bytes. */
+    static bool find(const tutti__norm_args *args, const backward_plan &plan, int least, int most,
+                     int limit, skewed_space *space)
     {
-        const int limit = tutti__cuda_shared_limit(ctx->device) - spare;
-        for (int depth = most; depth >= SKEWED_STAGES_LEAST; depth--) {
+        for (int depth = most; depth >= least; depth--) {
             *space = tutti_dtype_size(args->x.dtype) == 2 ? of<8>(args, plan, depth)
                                                           : of<4>(args, plan, depth);
             if (space->bytes <= limit) return true;
@@ -131,10 +136,15 @@ struct skewed_place {
 };
 
 /* A thread's part of the rows of its group.  TAIL: the last columns are a lane's each.  PIECES: a
- * block has a piece of each row, and writes the words that begin with its vectors. */
-template<class T, int ELEMENTS, bool CENTERED, bool TAIL = false, bool PIECES = false>
+ * block has a piece of each row, and writes the words that begin with its vectors.  APART, of
+ * pieces: the tensors' rows begin at different bytes of 16; elements are read and written one by
+ * one. */
+template<class T, int ELEMENTS, bool CENTERED, bool TAIL = false, bool PIECES = false,
+         bool APART = false>
 struct skewed_rows {
-    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
+    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N,
+                         WINDOW = PIECES ? N + 1 : 2 * N - 1;
+    enum { WHOLE = -1 }; /* instead of a skew in words: all rows begin on a boundary of 16 bytes */
     static constexpr uint32_t CHUNK = 32 * 16; /* bytes of a warp's neighbouring words */
     const tutti__norm_args &args;
     const backward_steps &steps;
@@ -153,6 +163,7 @@ struct skewed_rows {
     uint32_t stage, parity;               /* to be read */
     int until_first;                      /* stages to read until the first one's turn */
     skewed_place place = {};              /* of the row that is read */
+    int64_t row;                          /* APART: which */
     float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
     tail_sums *tails = NULL; /* TAIL: of the group */
 
@@ -165,7 +176,7 @@ struct skewed_rows {
     {
         cols = (int)a.cols;
         vector_cols = TAIL ? cols - cols % N : cols;
-        const int in_block = which.first(PIECES ? which.each : VECS);
+        const int in_block = which.first(VECS);
         int vectors = (vector_cols + N - 1) / N, whole = vector_cols / N;
         word = in_block;
         if constexpr (PIECES) {
@@ -174,19 +185,19 @@ struct skewed_rows {
         }
         const int warp_word = word - (int)threadIdx.x % 32;
         in_warp = (vectors - warp_word + 31) / 32;
-        if constexpr (PIECES) in_warp = which.own_rounds(in_warp);
         part = whole <= warp_word ? 0 : (whole - warp_word) / 32;
         leads = which.lane == which.lanes - 32;
         ends = which.lane >= which.lanes - 32;
         gamma = (uint32_t)__cvta_generic_to_shared(shared);
         ring = gamma + (uint32_t)(space.vectors + space.windows + group * space.group);
-        window = gamma + (uint32_t)(space.vectors + (in_block * WINDOW + N - 1) * 4);
+        window =
+            gamma + (uint32_t)(space.vectors + (in_block * WINDOW + (PIECES ? WINDOW : N - 1)) * 4);
         gamma += (uint32_t)which.first(ELEMENTS / 4) * 16;
         stages = (uint32_t)__cvta_generic_to_shared(of_group);
         /* or they are computed again for each row */
         asm volatile("" : "+r"(gamma), "+r"(window));
         place.from = ring + (uint32_t)in_block * 16;
-        stage = stages, parity = 0, until_first = space.depth;
+        stage = stages, parity = 0, until_first = space.depth, row = first;
         place.dx = place_of(a.dx, first, word * N);
         asm volatile("" : "+l"(place.dx));
         place.begin = (uint32_t)(uintptr_t)place_of(a.x, first, 0) % SKEWED_LINE;
@@ -205,19 +216,23 @@ struct skewed_rows {
             const int at = word + k * 32;
             float values[N];
             load_gamma(values, at * N, even);
-            const uint32_t to_window = window + (uint32_t)(k * 32 * WINDOW - (N - 1)) * 4;
+            const uint32_t to = window + (uint32_t)(k * 32 * WINDOW) * 4;
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                write_element(to_window + (uint32_t)(N - 1 + i) * 4, values[i]);
+            for (int i = 0; i < N; i++) write_element(to + (uint32_t)i * 4, values[i]);
+            if constexpr (!PIECES) {
 #pragma unroll
-            for (int q = 0; q < N / 4; q++) {
-                uint4 raw;
-                memcpy(&raw, &values[4 * q], sizeof raw);
-                write16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK, raw);
-            }
+                for (int q = 0; q < N / 4; q++) {
+                    uint4 raw;
+                    memcpy(&raw, &values[4 * q], sizeof raw);
+                    write16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK, raw);
+                }
+            } else if (at != before)
+                continue;
             load_gamma(values, at * N - N, even);
+            const uint32_t ahead = to - (uint32_t)WINDOW * 4;
 #pragma unroll
-            for (int i = 1; i < N; i++) write_element(to_window + (uint32_t)(i - 1) * 4, values[i]);
+            for (int i = 1; i < N; i++)
+                write_element((PIECES ? ahead : to - N * 4) + (uint32_t)i * 4, values[i]);
         }
         if (TAIL && ends) { /* the vector beyond all threads' */
             float values[N];
@@ -265,32 +280,32 @@ struct skewed_rows {
     {
         skewed_queue q = *queue;
         if (q.row >= last) return;
-        const uint32_t skew = (uint32_t)(uintptr_t)q.x % 16;
-        const uint32_t to = q.to + ((uint32_t)(uintptr_t)q.x & (SKEWED_LINE - 16));
-        uint32_t left = skew + (uint32_t)cols * (uint32_t)sizeof(T);
-        if constexpr (PIECES)
-            left = beyond ? (uint32_t)(beyond + 1 - before) * 16 : left - (uint32_t)before * 16;
-        const char *x = q.x - skew, *dy = q.dy - skew;
-        const char *dsum = args.dsum.data ? place_of(args.dsum, q.row, before * N) - skew : NULL;
-        uint32_t bytes = (left + 15) & ~15u;
-        if (q.row == args.rows - 1) { /* memory may end with the row */
-            bytes = left & ~15u;
+        if constexpr (APART) {
+            request_apart(q);
+        } else {
+            const uint32_t skew = (uint32_t)(uintptr_t)q.x % 16;
+            const uint32_t to = q.to + ((uint32_t)(uintptr_t)q.x & (SKEWED_LINE - 16));
+            const uint32_t left = bytes_left(skew);
+            const char *x = q.x - skew, *dy = q.dy - skew;
+            const char *dsum =
+                args.dsum.data ? place_of(args.dsum, q.row, before * N) - skew : NULL;
+            uint32_t bytes = (left + 15) & ~15u;
+            if (q.row == args.rows - 1) { /* memory may end with the row */
+                bytes = left & ~15u;
 #pragma unroll 1
-            for (uint32_t at = bytes > skew ? bytes : skew; at < left; at += sizeof(T)) {
-                write_element(to + at, *(const T *)(x + at));
-                write_element(to + space.tensor + at, *(const T *)(dy + at));
-                if (args.dsum.data)
-                    write_element(to + 2 * space.tensor + at, *(const T *)(dsum + at));
+                for (uint32_t at = bytes > skew ? bytes : skew; at < left; at += sizeof(T)) {
+                    write_element(to + at, *(const T *)(x + at));
+                    write_element(to + space.tensor + at, *(const T *)(dy + at));
+                    if (args.dsum.data)
+                        write_element(to + 2 * space.tensor + at, *(const T *)(dsum + at));
+                }
             }
+            fetch_statistics(q);
+            barrier_expect(q.stage, bytes * (args.dsum.data ? 3 : 2));
+            bulk_copy(to, x, bytes, q.stage);
+            bulk_copy(to + space.tensor, dy, bytes, q.stage);
+            if (args.dsum.data) bulk_copy(to + 2 * space.tensor, dsum, bytes, q.stage);
         }
-        fetch4(q.stage + offsetof(skewed_stage, rstd), (const float *)args.rstd + q.row);
-        if (CENTERED)
-            fetch4(q.stage + offsetof(skewed_stage, mean), (const float *)args.mean + q.row);
-        barrier_arrive_fetched(q.stage);
-        barrier_expect(q.stage, bytes * (args.dsum.data ? 3 : 2));
-        bulk_copy(to, x, bytes, q.stage);
-        bulk_copy(to + space.tensor, dy, bytes, q.stage);
-        if (args.dsum.data) bulk_copy(to + 2 * space.tensor, dsum, bytes, q.stage);
         q.x += steps.x, q.dy += steps.dy, q.row += steps.rows;
         q.to += space.stage, q.stage += (uint32_t)sizeof(skewed_stage);
         if (q.to == q.first + space.group) q.to = q.first, q.stage = q.first_stage;
@@ -315,6 +330,29 @@ struct skewed_rows {
         }
         place.begin = (place.begin + (uint32_t)steps.x) % SKEWED_LINE;
         place.dx += steps.dx;
+        if (APART) row += steps.rows;
+    }
+    /* To a row that was read some turns ago, fewer than there are stages, and from there. */
+    __device__ __forceinline__ skewed_place go_back(int turns)
+    {
+        const skewed_place now = place;
+        uint32_t statistics = stage - (uint32_t)turns * (uint32_t)sizeof(skewed_stage);
+        place.from -= (uint32_t)(turns * space.stage);
+        if (space.depth - until_first < turns) {
+            statistics += (uint32_t)space.depth * (uint32_t)sizeof(skewed_stage);
+            place.from += (uint32_t)space.group;
+        }
+        place.rstd = read4(statistics + offsetof(skewed_stage, rstd));
+        if (CENTERED) place.mean = read4(statistics + offsetof(skewed_stage, mean));
+        place.begin = (place.begin - (uint32_t)turns * (uint32_t)steps.x) % SKEWED_LINE;
+        place.dx -= turns * steps.dx;
+        if (APART) row -= turns * steps.rows;
+        return now;
+    }
+    __device__ __forceinline__ void return_to(const skewed_place &now, int turns)
+    {
+        place = now;
+        if (APART) row += turns * steps.rows;
     }
 
     /* Adds to dgamma and dbeta, and to sums of g * n, and of g.  WORDS: of the skew. */
@@ -325,15 +363,26 @@ struct skewed_rows {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             if (k > 0 && !(k < in_warp)) break;
-            uint4 x = take<WORDS>(of_x + k * CHUNK), dy = take<WORDS>(of_dy + k * CHUNK);
-            if (k >= part) clear_beyond(x, k), clear_beyond(dy, k);
             float n[N], d[N], g[N];
-            vector16<T>::unpack(x, n);
-            vector16<T>::unpack(dy, d);
+            if constexpr (APART) {
+                read_elements(n, args.x, 0, k);
+                read_elements(d, args.dy, 1, k);
+            } else {
+                uint4 x = take<WORDS>(of_x + k * CHUNK), dy = take<WORDS>(of_dy + k * CHUNK);
+                if (k >= part) clear_beyond(x, k), clear_beyond(dy, k);
+                vector16<T>::unpack(x, n);
+                vector16<T>::unpack(dy, d);
+            }
+            if constexpr (PIECES) {
 #pragma unroll
-            for (int q = 0; q < N / 4; q++) {
-                const uint4 raw = read16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK);
-                memcpy(&g[4 * q], &raw, sizeof raw);
+                for (int i = 0; i < N; i++)
+                    g[i] = read4(window + (uint32_t)(k * 32 * WINDOW + i) * 4);
+            } else {
+#pragma unroll
+                for (int q = 0; q < N / 4; q++) {
+                    const uint4 raw = read16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK);
+                    memcpy(&g[4 * q], &raw, sizeof raw);
+                }
             }
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -348,12 +397,18 @@ struct skewed_rows {
             }
         }
     }
+
     /* A copy of the loop for each skew in words, from LOW to before HIGH. */
     template<int LOW = 0, int HIGH = 4>
     __device__ __forceinline__ void add_up_known(float (&sums)[CENTERED ? 2 : 1])
     {
         constexpr int MIDDLE = (LOW + HIGH) / 2;
-        if constexpr (MIDDLE == LOW)
+        if constexpr (PIECES && !APART && LOW == 0 && HIGH == 4)
+            if (((place.begin | (uint32_t)steps.x) & 15) == 0) {
+                add_up<WHOLE>(sums);
+                return;
+            }
+        if constexpr (MIDDLE == LOW || APART)
             add_up<LOW>(sums);
         else if (place.begin % 16 < MIDDLE * 4)
             add_up_known<LOW, MIDDLE>(sums);
@@ -381,6 +436,10 @@ struct skewed_rows {
                                            float inverse_cols) const
     {
         const dx_formula<CENTERED> formula(sums, place.rstd, inverse_cols);
+        if constexpr (APART) {
+            write_elements(formula);
+            return;
+        }
         const uint32_t skew = place.begin % 16, back = skew / sizeof(T), at = first_word();
         const uint32_t of_gamma = window - back * (uint32_t)sizeof(float);
         const int cut = skew > 0; /* the first word is not whole */
@@ -395,7 +454,8 @@ struct skewed_rows {
             vector16<T>::unpack(read16(at + space.tensor + k * CHUNK), d);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                const float g = read4(of_gamma + (uint32_t)(k * 32 * WINDOW + i) * 4);
+                const uint32_t gap = PIECES && i < (int)back ? 4 : 0;
+                const float g = read4(of_gamma - gap + (uint32_t)(k * 32 * WINDOW + i) * 4);
                 d[i] = formula.of(normalised<CENTERED>(n[i], place.mean, place.rstd), d[i], g);
             }
             if (args.dsum.data) {
@@ -410,6 +470,89 @@ struct skewed_rows {
     }
 
   private:
+    /* Of a row from the boundary of 16 bytes at or below the block's piece, which is `skew` away, to
+     * the end of what the block reads. */
+    __device__ __forceinline__ uint32_t bytes_left(uint32_t skew) const
+    {
+        const uint32_t left = skew + (uint32_t)(cols - before * N) * (uint32_t)sizeof(T);
+        return PIECES && beyond ? min(left, (uint32_t)(beyond + 1 - before) * 16) : left;
+    }
+    /* And arrives. */
+    __device__ __forceinline__ void fetch_statistics(const skewed_queue &q) const
+    {
+        fetch4(q.stage + offsetof(skewed_stage, rstd), (const float *)args.rstd + q.row);
+        if (CENTERED)
+            fetch4(q.stage + offsetof(skewed_stage, mean), (const float *)args.mean + q.row);
+        barrier_arrive_fetched(q.stage);
+    }
+    /* APART */
+    __device__ __forceinline__ uint32_t begin_of(const tutti__matrix &matrix) const
+    {
+        return (uint32_t)(uintptr_t)place_of(matrix, row, 0) % SKEWED_LINE;
+    }
+    struct apart_words {
+        const char *from;
+        uint32_t to, bytes, skew, left;
+    };
+    __device__ __forceinline__ apart_words words_of(const skewed_queue &q, int tensor) const
+    {
+        const tutti__matrix &matrix = tensor == 0 ? args.x : tensor == 1 ? args.dy : args.dsum;
+        const char *from = place_of(matrix, q.row, before * N);
+        const uint32_t skew = (uint32_t)(uintptr_t)from % 16, left = bytes_left(skew);
+        const uint32_t line = (uint32_t)(uintptr_t)from & (SKEWED_LINE - 16);
+        const bool last = q.row == args.rows - 1; /* memory may end with the row */
+        return {from - skew, q.to + (uint32_t)(tensor * space.tensor) + line,
+                last ? left & ~15u : (left + 15) & ~15u, skew, left};
+    }
+    __device__ __forceinline__ void request_apart(const skewed_queue &q) const
+    {
+        const int count = args.dsum.data ? 3 : 2;
+        uint32_t all = 0;
+#pragma unroll 1
+        for (int tensor = 0; tensor < count; tensor++) {
+            const apart_words words = words_of(q, tensor);
+            all += words.bytes;
+            for (uint32_t at = max(words.bytes, words.skew); at < words.left; at += sizeof(T))
+                write_element(words.to + at, *(const T *)(words.from + at));
+        }
+        fetch_statistics(q);
+        barrier_expect(q.stage, all);
+#pragma unroll 1
+        for (int tensor = 0; tensor < count; tensor++) {
+            const apart_words words = words_of(q, tensor);
+            bulk_copy(words.to, words.from, words.bytes, q.stage);
+        }
+    }
+    __device__ __forceinline__ void read_elements(float (&values)[N], const tutti__matrix &matrix,
+                                                  int tensor, int k) const
+    {
+        const uint32_t at =
+            place.from + (uint32_t)(tensor * space.tensor) + begin_of(matrix) + k * CHUNK;
+        const int end = beyond ? beyond * N : cols, left = end - (word + k * 32) * N;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            values[i] = i < left ? widen<float>(read_element<T>(at + i * (int)sizeof(T))) : 0;
+    }
+    __device__ __forceinline__ void write_elements(const dx_formula<CENTERED> &formula) const
+    {
+        const int end = beyond ? beyond * N : cols;
+#pragma unroll 1
+        for (int k = 0; k < VECS; k++) {
+            float n[N], d[N], sum[N] = {};
+            read_elements(n, args.x, 0, k);
+            read_elements(d, args.dy, 1, k);
+            if (args.dsum.data) read_elements(sum, args.dsum, 2, k);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float g = read4(window + (uint32_t)(k * 32 * WINDOW + i) * 4);
+                d[i] = formula.of(normalised<CENTERED>(n[i], place.mean, place.rstd), d[i], g);
+                if (args.dsum.data) d[i] = __fadd_rn(d[i], sum[i]);
+                if ((word + k * 32) * N + i < end)
+                    ((T *)place.dx)[k * 32 * N + i] = narrow<T>::of(d[i]);
+            }
+        }
+    }
+
     /* This thread's first word of x. */
     __device__ __forceinline__ uint32_t first_word() const
     {
@@ -418,7 +561,8 @@ struct skewed_rows {
     template<int WORDS>
     __device__ __forceinline__ uint4 take(uint32_t at) const
     {
-        return bytes_of<T, WORDS>(read16(at), read16(at + 16), place.begin);
+        if constexpr (WORDS == WHOLE) return read16(at);
+        return bytes_of < T, WORDS < 0 ? 0 : WORDS > (read16(at), read16(at + 16), place.begin);
     }
     __device__ __forceinline__ void clear_beyond(uint4 &raw, int k) const
     {
