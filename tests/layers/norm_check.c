@@ -525,6 +525,33 @@ static void test_beside_other_norm(void)
         }
 }
 
+/* Calls of two contexts that a GPU may run at the same time: a kernel whose blocks wait for each
+ * other must not wait for room that another one's blocks have. */
+static void test_side_by_side(void)
+{
+    enum { TURNS = 30 };
+    static const int64_t cols[] = {10003, 262144};
+    const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
+    for (int i = 0; i < (gpu && !harness_quick() ? 2 : 1); i++) {
+        const trial_desc c = trial_usual(&norm.trial, gpu ? 16 : 3, "cols=%lld,%s",
+                                         (long long)cols[i], norm.types[BF16]);
+        tutti_context *ctx = harness_new_context(0, 1);
+        trial here, there;
+        if (trial_open(&here, harness_context(), &c)) {
+            if (trial_open(&there, ctx, &c)) {
+                bool good = trial_forward(&here) && trial_forward(&there);
+                for (int turn = 0; good && turn < TURNS; turn++)
+                    good = trial_backward(&here) && trial_backward(&there);
+                CHECK_OK(tutti_context_synchronize(ctx));
+                trial_same_bits(&here, &there);
+                trial_close(&there);
+            }
+            trial_close(&here);
+        }
+        tutti_context_destroy(&ctx);
+    }
+}
+
 static void test_leaf(void)
 {
     static const int64_t cols[] = {40, 1024, 512, 264, 768, 3000, 4104, 5120, 8192, 10003, 16384};
@@ -556,6 +583,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"larger than caches", test_larger_than_caches},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},
+        {"side by side", test_side_by_side},
         {"rows of a leaf", test_leaf},
     };
     norm.trial.name = kind;

@@ -205,14 +205,14 @@ void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args
     enum { LEAST_DEPTH = 6, WARPS_AT_A_TIME = 20, OTHERS = 2, BUSY = 12 };
     const int width = 16 / (int)tutti_dtype_size(args->x.dtype), line = 64;
     const int64_t sms = tutti__cuda_sm_count(ctx->device);
-    const int64_t largest = GRID_WARPS * 32 * GRID_ELEMENTS;
     tutti__norm_args two = *args, three = *args;
-    two.dsum.data = NULL, three.dsum.data = args->x.data;
+    two.dsum.data = NULL, three.dsum.data = &three; /* any that is not NULL */
     double least = 0;
-    const int64_t fewest = (args->cols + largest - 1) / largest, most = sms * WARPS_AT_A_TIME / 3;
-    for (int64_t blocks = fewest; blocks <= most; blocks++) {
+    for (int64_t blocks = 1;; blocks++) {
         const int64_t piece = ((args->cols + blocks - 1) / blocks + line - 1) / line * line;
-        if (blocks > 1 && (blocks - 1) * piece >= args->cols) continue;
+        if (piece > GRID_WARPS * 32 * GRID_ELEMENTS) continue;
+        if (piece < 32 * GRID_ELEMENTS || blocks > sms * WARPS_AT_A_TIME) break;
+        if (blocks > 1 && (blocks - 1) * piece >= args->cols) continue; /* the last has none */
         backward_plan one = *plan;
         one.kind = backward_plan::GRID;
         one.cluster = 1;
