@@ -55,6 +55,7 @@ static void check(tutti_status status)
 static tutti_tensor *keep(tutti_tensor tensor)
 {
     tutti_tensor *kept = malloc(sizeof *kept);
+    if (!kept) MPI_Abort(MPI_COMM_WORLD, 2);
     *kept = tensor;
     return kept;
 }
@@ -194,7 +195,7 @@ static void add_mlp(const char *p)
 static void model_create(void)
 {
     int32_t time[ROWS * HEADS];
-    char prefix[16];
+    char prefix[24];
     dstream = rows_of(WIDTH), dnormed = rows_of(WIDTH), dgated = rows_of(HIDDEN);
     dattended = matrices(dnormed, 0, SIZE, SIZE, SEQUENCES * WIDTH);
     dprobs = matrices(rows_of(HEADS * TIME), 0, TIME, TIME * TIME, TIME);
