@@ -48,9 +48,10 @@ enum {
     tutti_grad_sync *sync
 
 /* One call of forward or backward.  Each layer's header documents the slots and has a struct of its
- * own that names them.  An absent tensor is NULL; a tensor in a slot that the layer does not have
- * is an error.  Tensors in `in` and `upstream` are never written, unless the caller puts a result
- * into the same memory as the layer's header allows, nor are those in `out` by backward. */
+ * own that names them.  An absent tensor is NULL; a direction ignores those that it does not use,
+ * so one call can serve both; a tensor in a slot that the layer does not have is an error.  Tensors
+ * in `in` and `upstream` are never written, unless the caller puts a result into the same memory as
+ * the layer's header allows, nor are those in `out` by backward. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
     tutti_tensor *out[TUTTI_MAX_SLOTS];            /* forward writes, some backwards read */

@@ -21,7 +21,7 @@
  * in[1]         residual    [rows, cols]   x_dtype       optional, forward only
  * out[0]        y           [rows, cols]   y_dtype       backward does not read it
  * out[1]        sum         [rows, cols]   x_dtype       s; optional, only with a residual; may be
- *                                                        x or residual
+ *                                                        x, where backward wants it, or residual
  * upstream[0]   dy          [rows, cols]   y_dtype
  * upstream[1]   dsum        [rows, cols]   x_dtype       optional: the gradient of sum, or without
  *                                                        a residual what else x has of it

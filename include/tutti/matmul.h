@@ -17,7 +17,8 @@
  *
  * A row of the call is an item of the batch; the rows of its matrices are called lines.  Each of
  * the two dimensions of a matrix may be several that multiply to it, and so may the batch, which
- * may be 0.  What a call writes shares no memory with its other tensors.
+ * may be 0; but lines of several items are no dimension: [batch m, n] is refused.  What a call
+ * writes shares no memory with its other tensors.
  *
  * Elements of a line are contiguous; lines are evenly spaced, and so are items: a tensor may be a
  * part of a wider one.  Items lie one after another, or side by side in the gaps between each

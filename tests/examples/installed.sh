@@ -20,12 +20,12 @@ builds() {
     cp "$top/examples/$1.c" .
     eval "$command" >log 2>&1 || fail "$command: $(<log)"
 }
-# builds_and_runs NAME: on two ranks, and it says that its result is right.
+# builds_and_runs NAME ARG …: on two ranks, and it says that its result is right.
 builds_and_runs() {
     local program=$1
     builds "$1"
     [[ -x $program ]] || program=a.out
-    "$run" -np 2 "./$program" >log 2>&1 || fail "$1 ended with $?: $(<log)"
+    "$run" -np 2 "./$program" "${@:2}" >log 2>&1 || fail "$1 ended with $?: $(<log)"
 }
 
 test_embed() { builds_and_runs embed; }
@@ -37,6 +37,10 @@ test_own_layer() { builds_and_runs own_layer; }
 test_checkpoint() {
     [[ -x $build/bin/checkpoint ]] || skip "this build has no HDF5"
     builds_and_runs checkpoint
+}
+test_transformer() {
+    [[ -x $build/bin/transformer ]] || skip "this build has no HDF5"
+    builds_and_runs transformer "$top/README.md" 2 run.h5
 }
 test_cuda_stream() {
     [[ -x $build/bin/cuda_stream ]] || skip "this build has no CUDA"
