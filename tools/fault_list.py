@@ -224,7 +224,8 @@ FAULTS = [
     # Parameters
     Fault("name-checked", "a prefix that no checkpoint can hold is taken", "TUTTI_TRY(tutti__name_check(prefix, 1, \"prefix\", \"params_add\"));", "", "api.bad_input"),
     Fault("bind-contiguous", "a value with gaps can be bound", "TUTTI_REQUIRE(is_contiguous(value), \"param_bind", "TUTTI_REQUIRE(value, \"param_bind", "api.bad_input"),
-    Fault("bind-shape", "a gradient of another shape can be bound", "TUTTI_REQUIRE(tutti__same_shape(grad, &param->value),", "TUTTI_REQUIRE(grad,", "api.bad_input"),
+    Fault("bind-shape", "a gradient of another shape can be bound", "TUTTI_TRY(check_shape(grad, &param->value, \"grad\", param->name, \"param_bind\"));", "", "api.bad_input"),
+    Fault("text-unset", "a tensor whose type was not set is of an unknown one", "return dtype ? tutti_dtype_name(dtype) : \"of dtype 0 (not set)\";", "return tutti_dtype_name(dtype);", "api.bad_input"),
     Fault("store-order", "the store is in the order of forward", "*last = *last && j >= entry;", "*last = *last && j <= entry;", "api.params"),
     Fault("store-refresh", "working values are not rewritten", "if (!params->working) return TUTTI_OK;", "return TUTTI_OK;", "api.params"),
     Fault("store-init", "all parameters begin with the same numbers", "key = tutti__hash(key, name, strlen(name));", "(void)name;", "api.params"),
@@ -266,6 +267,7 @@ FAULTS = [
     Fault("run-tokens", "a layer with several rows a sample has leaves of samples", "if (first->of_row < 2) return n->leaf_rows;", "if (first) return n->leaf_rows;", "train.reproducible"),
     Fault("sync-refused", "a backward that is refused has written gradients", "if (entry->ready) return ready_twice(sync, entry, who); const int g", "const int g", "comm.grad_sync.host.np2"),
     Fault("sync-overwrites", "a layer overwrites the gradients that another has given a tied parameter", "if (sync->run <= 1 && !accumulate &&", "if (sync->run < 0 && !accumulate &&", "comm.grad_sync.host.np2"),
+    Fault("sync-list-type", "gradients of any type are exchanged", "TUTTI_REQUIRE(grad->dtype == TUTTI_F32 || grad->dtype == TUTTI_F64,", "TUTTI_REQUIRE((int)grad->dtype >= 0,", "api.bad_input"),
     Fault("sync-tied", "a tied gradient sets out at its first use", "if (--gradients->missing[g] > 0) continue;", "if (--gradients->missing[g] != gradient->users - 1) continue;", "comm.grad_sync.host.np2"),
     Fault("sync-ready", "a parameter that never was ready is no error", "if (gradients->missing[g] == 0 || gradients->list[g].first_range > range) continue;", "continue;", "api.bad_input"),
     Fault("sync-signature", "types and users of parameters are not compared over the ranks", "{(int32_t)gradient->dtype, (int32_t)param->value.dtype, gradient->users, param->grad.ndim}", "{0, 0, 0, param->grad.ndim}", "comm.grad_sync.host.np2"),

@@ -32,8 +32,10 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
     TUTTI_REQUIRE(own->leaves == 0 || own->leaves >= world_size,
                   "grad_sync_create: leaves is %d, want at least one for each of the %d ranks",
                   own->leaves, world_size);
-    TUTTI_REQUIRE(own->wire == 0 || own->wire == TUTTI_BF16,
-                  "grad_sync_create: wire is %d, want 0 or TUTTI_BF16", (int)own->wire);
+    TUTTI_REQUIRE(
+        own->wire == 0 || own->wire == TUTTI_BF16,
+        "grad_sync_create: wire is %d (%s), want 0 for the gradients' own type, or TUTTI_BF16",
+        (int)own->wire, tutti_dtype_name(own->wire));
     TUTTI_REQUIRE(!own->wire || !own->leaves,
                   "grad_sync_create: wire is bf16 with %d leaves, whose bits would then depend on "
                   "the number of ranks",

@@ -8,6 +8,7 @@
 
 #include "core/context.h"
 #include "core/layer.h"
+#include "core/text.h"
 
 /* The store: adding */
 
@@ -129,9 +130,8 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
                               const char *name)
 {
     tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
-    TUTTI_REQUIRE(tutti__is_float(dtype),
-                  "params_add: %s: the value's type is %s, want a float type", name,
-                  tutti_dtype_name(dtype));
+    TUTTI_REQUIRE(tutti__is_float(dtype), "params_add: %s: value is %s, want a float type", name,
+                  tutti__dtype_text(dtype));
     TUTTI_REQUIRE((dtype == TUTTI_F64) == (master == TUTTI_F64),
                   "params_add: %s is %s, but the store's masters are %s: %s", name,
                   tutti_dtype_name(dtype), tutti_dtype_name(master),
@@ -233,9 +233,12 @@ tutti_status tutti_params_tie(tutti_params *params, tutti_param *param, tutti_pa
     int from = entry_of(params, param), to = entry_of(params, other);
     TUTTI_REQUIRE(from >= 0, "params_tie: %s is not in the store", param->name);
     TUTTI_REQUIRE(to >= 0, "params_tie: %s is not in the store", other->name);
-    TUTTI_REQUIRE(param->value.dtype == other->value.dtype &&
-                      tutti__same_shape(&param->value, &other->value),
-                  "params_tie: %s and %s differ in shape or type", param->name, other->name);
+    char dims[2][TUTTI__DIMS_TEXT];
+    TUTTI_REQUIRE(
+        param->value.dtype == other->value.dtype && tutti__same_shape(&param->value, &other->value),
+        "params_tie: %s is %s %s, %s is %s %s, want one shape and type", param->name,
+        tutti_dtype_name(param->value.dtype), tutti__dims_text(&param->value, dims[0]), other->name,
+        tutti_dtype_name(other->value.dtype), tutti__dims_text(&other->value, dims[1]));
     while (params->entries[to].tied_to != to) to = params->entries[to].tied_to;
     TUTTI_REQUIRE(from != to, "params_tie: %s and %s are tied already", param->name, other->name);
     TUTTI_REQUIRE(params->entries[from].tied_to == from, "params_tie: %s is tied already",
