@@ -41,6 +41,7 @@ FAULTS = [
     Fault("python-copy", "a copy takes the context along", "def __reduce_ex__(self, protocol):", "def __uncopied__(self):", "python.layers"),
     Fault("python-truth", "any word is a truth", "if value in (False, True):", "if value is not None:", "python.layers"),
     Fault("call-closed-context", "a layer runs on a context that has been destroyed", "TUTTI_TRY(tutti__context_open(ctx, name));", "", "comm.handles"),
+    Fault("context-closed", "a context that has been destroyed can be waited for", "TUTTI_TRY(tutti__context_open(ctx, \"context_synchronize\"));", "", "comm.handles"),
     Fault("call-finding", "a fault in data is reported again and again", "TUTTI_TRY(run->zero(ctx->device, ctx->stream, ctx->finding, sizeof finding));", "", "layers.embedding layers.cross_entropy"),
     Fault("call-bad-row", "not the first row with a bad label is named", "row < known && !atomic_compare", "row != known && !atomic_compare", "layers.cross_entropy"),
     Fault("call-with", "a sum without a residual passes", "if (!with || (c->given & with)) continue;", "continue;", "api.bad_input"),
