@@ -32,6 +32,8 @@ FAULTS = [
     Fault("call-saved", "saved need not be aligned", "(uintptr_t)call->saved % 16 == 0", "true", "api.bad_input"),
     Fault("call-unbound", "an unbound parameter of linear passes", "if (!param->value.data && !c->plan) {", "if (!param && !c->plan) {", "api.bad_input"),
     Fault("call-stored", "a layer runs on other memory than its store's", "param->grad.data != layer->stored_grad[i])) {", "param->grad.data != layer->stored_grad[i]) && !param) {", "api.bad_input"),
+    Fault("bind-stored", "a parameter of a built store is bound to other memory", "if (!stored) return TUTTI_OK;", "return TUTTI_OK;", "api.bad_input"),
+    Fault("bind-unstored", "a parameter is its store's when that has been destroyed", "if (*at) *at = params->next_built;", "", "api.bad_input", asan=True),
     Fault("store-another", "a second store takes a layer from the first", "if (layer->store && layer->store != params)", "if (!layer)", "api.bad_input"),
     Fault("store-own-names", "a layer keeps the name that it had in a store", "if (slash) memmove(param->name, slash + 1, strlen(slash));", "", "api.bad_input"),
     Fault("convert-overlap", "a conversion reads what it has written", "to + dst_bytes <= from || from + src_bytes <= to,", "to != from,", "api.bad_input"),

@@ -448,8 +448,7 @@ static tutti_status check_params(check *c)
              param->grad.data != layer->stored_grad[i])) {
             tutti__fail(
                 TUTTI_ERR_STATE,
-                "%s: parameter %s is bound to other memory than its store's (tutti_param_bind"
-                " after tutti_params_build)",
+                "%s: parameter %s has other memory than its store gave it at tutti_params_build",
                 layer->class->type.name, param->name);
             blame(&value);
             return TUTTI_ERR_STATE;

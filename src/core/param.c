@@ -100,6 +100,7 @@ tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                               const tutti_tensor *grad)
 {
     TUTTI_REQUIRE(param, "param_bind: param is NULL");
+    TUTTI_TRY(tutti__param_unstored(param, "param_bind"));
     TUTTI_REQUIRE(value, "param_bind: %s: value is NULL", param->name);
     TUTTI_REQUIRE(value->data, "param_bind: %s: value.data is NULL", param->name);
     TUTTI_REQUIRE(value->ndim >= 1 && value->ndim <= TUTTI_MAX_DIMS,
@@ -180,6 +181,7 @@ tutti_status tutti__param_check(const tutti_param *param, const char **name, con
 tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master)
 {
     TUTTI_REQUIRE(param, "param_bind_master: param is NULL");
+    TUTTI_TRY(tutti__param_unstored(param, "param_bind_master"));
     TUTTI_REQUIRE(master, "param_bind_master: %s: master is NULL", param->name);
     TUTTI_REQUIRE(master->data, "param_bind_master: %s: master.data is NULL", param->name);
     TUTTI_TRY(check_bound(param, param->name, "param_bind_master"));

@@ -2,6 +2,7 @@
 #include "core/params.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,27 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     if (wanted.gradient_memory.hold) wanted.gradient_memory.hold(wanted.gradient_memory.self);
     *params = made;
     return TUTTI_OK;
+}
+
+/* The stores that are built and not destroyed, since a parameter does not know its store. */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static tutti_params *all_built;
+
+static void list(tutti_params *params)
+{
+    pthread_mutex_lock(&listing);
+    params->next_built = all_built;
+    all_built = params;
+    pthread_mutex_unlock(&listing);
+}
+
+static void unlist(const tutti_params *params)
+{
+    pthread_mutex_lock(&listing);
+    tutti_params **at = &all_built;
+    while (*at && *at != params) at = &(*at)->next_built;
+    if (*at) *at = params->next_built;
+    pthread_mutex_unlock(&listing);
 }
 
 /* Makes calls of layers that outlive their store fail with a message, and their parameters as they
@@ -95,6 +117,7 @@ void tutti__params_release(tutti_params *params)
 void tutti_params_destroy(tutti_params **params)
 {
     if (!params || !*params) return;
+    unlist(*params);
     unbind(*params);
     let_go(*params, true);
     *params = NULL;
@@ -105,6 +128,20 @@ static int entry_of(const tutti_params *params, const tutti_param *param)
     for (int i = 0; i < params->entry_count; i++)
         if (params->entries[i].param == param) return i;
     return -1;
+}
+
+tutti_status tutti__param_unstored(const tutti_param *param, const char *function)
+{
+    bool stored = false;
+    pthread_mutex_lock(&listing);
+    for (const tutti_params *p = all_built; p && !stored; p = p->next_built)
+        stored = entry_of(p, param) >= 0;
+    pthread_mutex_unlock(&listing);
+    if (!stored) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "%s: %s is in a built store, whose memory it has: bind before "
+                       "tutti_params_add, or after tutti_params_destroy",
+                       function, param->name);
 }
 
 /* The type of the values that are not their own masters; the masters' type if there are none
@@ -423,6 +460,7 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         layer->stored_value[param - layer->params] = param->value.data;
         layer->stored_grad[param - layer->params] = param->grad.data;
     }
+    list(params);
     return TUTTI_OK;
 }
 

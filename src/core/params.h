@@ -96,6 +96,7 @@ struct tutti_params {
     tutti__params_entry *entries;
     int entry_count, entry_room;
     bool built;
+    tutti_params *next_built; /* of all that are built and not destroyed */
     /* after build */
     tutti__slot *slots;            /* in layout order */
     int slot_count, trained_slots; /* those that are trained come first */
@@ -177,6 +178,9 @@ tutti_status tutti__param_check(const tutti_param *param, const char **name, con
 /* A whole tensor of state fits the store, if it says that it is laid out like it. */
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
                                 const char *function);
+
+/* TUTTI_ERR_STATE for a parameter of a built store, whose memory is the store's. */
+tutti_status tutti__param_unstored(const tutti_param *param, const char *function);
 
 /* Gives up a hold (tutti__hold). */
 void tutti__params_release(tutti_params *params);

@@ -31,7 +31,10 @@ void check_has_no_memory(const tutti_param *param)
           "a refused parameter was bound");
 }
 
-/* A layer whose store trains other memory than the layer has does not run. */
+static const char in_a_store[] = "is in a built store, whose memory it has: bind before";
+
+/* A parameter of a built store is not bound to other memory; a layer that has it nevertheless does
+ * not run. */
 static void check_stored(void)
 {
     tutti_context *ctx = harness_context();
@@ -45,19 +48,25 @@ static void check_stored(void)
     y.data = memory + 8, own.data = memory + 16;
     const tutti_layernorm_call call = {.x = &x, .y = &y};
     CHECK_OK(tutti_params_add(params, layer, "norm"));
+    CHECK_OK(tutti_param_bind(gamma, &own, NULL)); /* the store takes its place */
     CHECK_OK(tutti_params_build(params, ctx));
     const tutti_param stored = *gamma;
     for (int way = 0; way < 3; way++) {
         CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
         grad = way == 1 ? own : stored.grad;
-        CHECK_OK(tutti_param_bind(gamma, way ? &stored.value : &own, way == 2 ? NULL : &grad));
-        CHECK_FAILS(TUTTI_ERR_STATE,
-                    "parameter norm/gamma is bound to other memory than its store's",
+        CHECK_FAILS(TUTTI_ERR_STATE, in_a_store,
+                    tutti_param_bind(gamma, way ? &stored.value : &own, way == 2 ? NULL : &grad));
+        CHECK(memcmp(gamma, &stored, sizeof stored) == 0, "a refused parameter was bound");
+        if (way == 0) gamma->value = own;
+        if (way == 1) gamma->grad = own;
+        if (way == 2) gamma->grad.data = NULL;
+        CHECK_FAILS(TUTTI_ERR_STATE, "parameter norm/gamma has other memory than its store gave it",
                     tutti_layernorm_forward(layer, ctx, &call));
         *gamma = stored;
     }
     CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
     tutti_params_destroy(&params);
+    CHECK_OK(tutti_param_bind(gamma, &own, NULL)); /* it is the caller's again */
     CHECK_OK(tutti_free(ctx, (void **)&memory));
     tutti_layer_destroy(&layer);
 }
@@ -171,6 +180,17 @@ static void bad_param_bind_master(void)
     CHECK(param.master.data == good.data && param.value.data == value.data, "it was not bound");
     CHECK_OK(tutti_param_bind(&param, &value, NULL));
     CHECK(param.master.data == value.data, "a master outlives the value's binding");
+    /* a store's parameters have its masters, also beside another store's and the caller's own */
+    tutti_param in_store[2], *first = &in_store[0];
+    tutti_params *params[2];
+    for (int i = 0; i < 2; i++) params[i] = built_store(&in_store[i]);
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind_master(first, &good));
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind(first, &first->value, NULL));
+    CHECK_OK(tutti_param_bind(&param, &value, NULL));
+    tutti_params_destroy(&params[1]);
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind(first, &first->value, NULL));
+    tutti_params_destroy(&params[0]);
+    CHECK_OK(tutti_param_bind(first, &first->value, NULL));
     /* with the same type master and value are the same tensor */
     for (int i = 0; i < 2; i++) {
         tutti_dtype dtype = i ? TUTTI_F64 : TUTTI_F32;
