@@ -48,6 +48,8 @@ tutti_status tutti__sync_usable(const tutti_grad_sync *sync, const tutti_context
                                 const char *who);
 tutti_status tutti__sync_begin_step(tutti_grad_sync *sync, tutti_context *ctx);
 tutti_status tutti__sync_fail(tutti_grad_sync *sync, tutti_status status);
+/* Layers that were declared ready may be given gradients again by calls without the exchange. */
+void tutti__sync_release_layers(tutti_grad_sync *sync);
 
 /* leaf_run.c: memory of runs of leaves, after the engine's open; what the sink has for them. */
 tutti_status tutti__run_open(tutti_grad_sync *sync);

@@ -347,6 +347,7 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
         tutti__params_release(s->params);
     }
     tutti__comm_release(s->comm);
+    tutti__sync_release_layers(s);
     tutti__gradients_free(&s->gradients);
     free(engine->ranges);
     free(s->ranges);
