@@ -28,9 +28,10 @@ struct tutti_grad_sync {
     void *shared; /* memory of the shared gradients' leaves */
     tutti__engine engine;
     int64_t steps;
-    const tutti_context *ctx; /* of the step, or the last one; only compared */
-    tutti__shard_link link;   /* what a sharded store is given */
-    tutti__gather gather;     /* of its values, where ranks share memory */
+    const tutti_context *ctx;     /* of the step, or the last one; only compared */
+    tutti__store_exchange listed; /* by the store */
+    tutti__shard_link link;       /* what a sharded store is given */
+    tutti__gather gather;         /* of its values, where ranks share memory */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };

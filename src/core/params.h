@@ -88,6 +88,13 @@ typedef struct tutti__shard_link {
 } tutti__shard_link;
 #define TUTTI__VALUES_ALL INT_MAX
 
+/* An exchange of a store, in a list of them. */
+typedef struct tutti__store_exchange {
+    struct tutti__store_exchange *next;
+    /* Why its communicator is dead, or NULL. */
+    const char *(*dead)(const struct tutti__store_exchange *self);
+} tutti__store_exchange;
+
 struct tutti_params {
     tutti__holders holders;
     const tutti__backend *backend;
@@ -108,7 +115,7 @@ struct tutti_params {
     tutti_dtype working_dtype;
     /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update
      * wants sums. */
-    int exchanges;
+    tutti__store_exchange *exchanges;
     bool summed; /* by a finish, since when no gradient was ready and no update was made */
     /* What this rank updates: all that is trained, or its slices, in order; and the elements of
      * them all. */

@@ -211,17 +211,19 @@ static void dead_over(tutti_transport transport)
 #else
     handles h = make(transport);
     CHECK_OK(tutti_grad_sync_ready(h.sync, h.ctx, h.layer));
-    if (!tutti_comm_lost()) /* that of a test before */
-        CHECK_FAILS(TUTTI_ERR_STATE, "not summed over the ranks: call tutti_grad_sync_finish",
-                    tutti_adamw_update(h.adamw, h.ctx, h.step));
+    static const char unsummed[] = "not summed over the ranks: call tutti_grad_sync_finish";
+    CHECK_FAILS(TUTTI_ERR_STATE, unsummed, tutti_adamw_update(h.adamw, h.ctx, h.step));
     CHECK_OK(tutti_comm_abort(h.comm, "a test"));
     CHECK_FAILS(TUTTI_ERR_COMM, "gave up: a test", tutti_grad_sync_finish(h.sync, h.ctx));
     tutti_sgd *sgd = NULL;
     CHECK_OK(tutti_sgd_create(h.ctx, h.params, NULL, &sgd));
     CHECK_FAILS(TUTTI_ERR_COMM, "adamw_update: the gradients are not summed over the ranks, and ",
                 tutti_adamw_update(h.adamw, h.ctx, h.step));
-    CHECK_FAILS(TUTTI_ERR_COMM, "a communicator is dead: rank 0 gave up: a test",
+    CHECK_FAILS(TUTTI_ERR_COMM, "and the exchange's communicator is dead: rank 0 gave up: a test",
                 tutti_sgd_update(sgd, h.ctx, h.step));
+    handles other = make(transport); /* whose communicator lives */
+    CHECK_FAILS(TUTTI_ERR_STATE, unsummed, tutti_adamw_update(other.adamw, other.ctx, other.step));
+    for (int i = 0; i < KINDS; i++) destroy(&other, i);
     tutti_sgd_destroy(&sgd);
     tutti_comm_destroy(&h.comm);
     CHECK_OK(tutti_context_synchronize(h.ctx));
