@@ -139,8 +139,8 @@ tutti_status tutti__param_unstored(const tutti_param *param, const char *functio
     pthread_mutex_unlock(&listing);
     if (!stored) return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
-                       "%s: %s is in a built store, whose memory it has: bind before "
-                       "tutti_params_add, or after tutti_params_destroy",
+                       "%s: %s has the memory of its store, which is built; want a parameter of "
+                       "no such store",
                        function, param->name);
 }
 

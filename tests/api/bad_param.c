@@ -31,7 +31,7 @@ void check_has_no_memory(const tutti_param *param)
           "a refused parameter was bound");
 }
 
-static const char in_a_store[] = "is in a built store, whose memory it has: bind before";
+static const char in_a_store[] = "has the memory of its store, which is built; want";
 
 /* A parameter of a built store is not bound to other memory; a layer that has it nevertheless does
  * not run. */
