@@ -191,7 +191,11 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
  * The call has no effect for a layer without parameters, or with parameters bound without
  * gradients.  TUTTI_ERR_STATE if the layer is already declared ready in this step, or in a run of
  * several leaves has not been given each of them; TUTTI_ERR_ARG if it is not part of this
- * exchange. */
+ * exchange.
+ *
+ * A gradient that is ready must not change until finish (or leaves_end, but for the last run's): a
+ * backward of the layer that does not name the exchange is TUTTI_ERR_STATE until then, which the
+ * library cannot tell of a gradient that tutti_grad_sync_ready_param has declared. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

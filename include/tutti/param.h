@@ -35,13 +35,13 @@ typedef struct tutti_param {
 /* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
  * layer's device; it is also the master.  grad: the same shape, f32 or f64 as above, or NULL for a
  * parameter that is not trained (backward then skips it).  The memory must outlive the layer's
- * calls.  Not for a parameter of a built store, which trains its own memory: the layer's calls are
- * then TUTTI_ERR_STATE. */
+ * calls.  TUTTI_ERR_STATE for a parameter of a built store, whose memory it has; where its fields
+ * were set to other memory, so are the layer's calls. */
 TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                                         const tutti_tensor *grad);
 /* Gives a bound parameter whose value is f16 or bf16 a separate master: the value's shape, f32,
  * contiguous, on the same device, not overlapping the value.  Must be called again after each
- * tutti_param_bind.  TUTTI_ERR_STATE for a parameter that is not bound. */
+ * tutti_param_bind.  TUTTI_ERR_STATE for a parameter that is not bound, or in a built store. */
 TUTTI_API tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master);
 
 /* Fills a bound parameter as its init says, from seed and name: the master, and a separate value,

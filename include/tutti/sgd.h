@@ -39,8 +39,8 @@ TUTTI_API void tutti_sgd_destroy(tutti_sgd **sgd);
 
 /* One update from the store's gradients.  Asynchronous; can be captured.  If the store has an
  * exchange, the gradients must be summed: TUTTI_ERR_STATE unless tutti_grad_sync_finish was called
- * since the last update and the last ready, or TUTTI_ERR_COMM and the reason where a communicator
- * of the process has died.  Collective for a sharded store, whose values may then be on their way
+ * since the last update and the last ready, or TUTTI_ERR_COMM and the reason where the exchange's
+ * communicator has died.  Collective for a sharded store, whose values may then be on their way
  * (desc.exclusive of tutti/grad_sync.h). */
 TUTTI_API tutti_status tutti_sgd_update(tutti_sgd *sgd, tutti_context *ctx,
                                         const tutti_step_block *step);

@@ -9,8 +9,20 @@
 
 /* A step */
 
+void tutti__sync_release_layers(tutti_grad_sync *sync)
+{
+    for (int i = 0; i < sync->gradients.entry_count; i++) {
+        tutti__sync_entry *entry = &sync->gradients.entries[i];
+        if (!entry->layer) continue;
+        entry->layer->exchanged[entry->param - entry->layer->params]--;
+        tutti__layer_release(entry->layer);
+        entry->layer = NULL;
+    }
+}
+
 tutti_status tutti__sync_fail(tutti_grad_sync *sync, tutti_status status)
 {
+    tutti__sync_release_layers(sync);
     sync->failed = true;
     snprintf(sync->why, sizeof sync->why, "%s", tutti_last_error());
     if (sync->engine.table->abandon) sync->engine.table->abandon(&sync->engine);
@@ -112,8 +124,16 @@ static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
     return engine->table->advance ? engine->table->advance(engine) : TUTTI_OK;
 }
 
-/* These parameters' gradients are complete on this rank (in this run). */
-static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
+/* The gradients of a layer with the exchange, held until tutti__sync_release_layers. */
+static void give(tutti_layer *layer, tutti__sync_entry *entry)
+{
+    entry->layer = layer;
+    layer->exchanged[entry->param - layer->params]++;
+    tutti__hold(&layer->holders);
+}
+
+/* These parameters' gradients are complete on this rank (in this run).  layer: theirs, or NULL. */
+static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer,
                           tutti__sync_entry *const *entries, int count)
 {
     const tutti__gradients *gradients = &sync->gradients;
@@ -124,6 +144,7 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         const int g = entries[i]->gradient;
         const tutti__gradient *gradient = &gradients->list[g];
         entries[i]->ready = true;
+        if (layer) give(layer, entries[i]);
         if (--gradients->missing[g] > 0) continue;
         for (int r = gradient->first_range; r <= gradient->last_range; r++)
             sync->ranges[r].missing--;
@@ -189,6 +210,7 @@ static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char
 static void reopen(tutti_grad_sync *sync)
 {
     const tutti__gradients *gradients = &sync->gradients;
+    tutti__sync_release_layers(sync);
     for (int i = 0; i < gradients->entry_count; i++)
         gradients->entries[i].ready = gradients->entries[i].given = false;
     for (int g = 0; g < gradients->count; g++) {
@@ -223,7 +245,7 @@ static tutti_status layer_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti
     }
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
     sync->engine.more = more;
-    return ready(sync, ctx, found, count);
+    return ready(sync, ctx, layer, found, count);
 }
 
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
@@ -294,7 +316,7 @@ tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *c
     TUTTI_TRY(in_run(sync, who));
     TUTTI_TRY(may_be_ready(sync, entry, who));
     sync->engine.more = false;
-    return ready(sync, ctx, &entry, 1);
+    return ready(sync, ctx, NULL, &entry, 1);
 }
 
 /* Leaves */

@@ -7,6 +7,7 @@
 
 #include "comm/agree.h"
 #include "comm/control.h"
+#include "core/text.h"
 
 static int by_param(const void *a, const void *b)
 {
@@ -40,18 +41,26 @@ static tutti_status add(tutti__gradients *own, const tutti_param *param)
     if (!grad->data || count <= 0)
         return tutti__fail(TUTTI_ERR_ARG, "grad_sync_create: parameter '%s' has no gradient bound",
                            param->name);
+    TUTTI_REQUIRE(grad->dtype == TUTTI_F32 || grad->dtype == TUTTI_F64,
+                  "grad_sync_create: the gradient of '%s' is %s, want f32 or f64", param->name,
+                  tutti__dtype_text(grad->dtype));
+    char dims[2][TUTTI__DIMS_TEXT];
     int g = 0;
     while (g < own->count && own->list[g].data != grad->data) g++;
     if (g == own->count)
         own->list[own->count++] =
             (tutti__gradient){param, grad->data, count, grad->dtype, 0, -1, -1, NULL, 0};
-    else if (own->list[g].count != count || own->list[g].dtype != grad->dtype)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "grad_sync_create: '%s' and '%s' share a gradient buffer but differ in shape or type",
-            own->list[g].param->name, param->name);
+    else {
+        const tutti_param *other = own->list[g].param;
+        TUTTI_REQUIRE(own->list[g].count == count && own->list[g].dtype == grad->dtype,
+                      "grad_sync_create: '%s' %s %s and '%s' %s %s share one gradient, want one "
+                      "shape and type",
+                      other->name, tutti_dtype_name(other->grad.dtype),
+                      tutti__dims_text(&other->grad, dims[0]), param->name,
+                      tutti_dtype_name(grad->dtype), tutti__dims_text(grad, dims[1]));
+    }
     own->list[g].users++;
-    own->entries[own->entry_count++] = (tutti__sync_entry){param, g, false, false};
+    own->entries[own->entry_count++] = (tutti__sync_entry){param, g, NULL, false, false};
     return TUTTI_OK;
 }
 
@@ -144,13 +153,10 @@ static void describe(const tutti__gradients *own, int index, char *text, size_t 
         return;
     }
     const tutti_param *param = own->list[index].param;
-    int used =
-        snprintf(text, size, "'%s' %s, gradient %s [", param->name,
-                 tutti_dtype_name(param->value.dtype), tutti_dtype_name(own->list[index].dtype));
-    for (int d = 0; d < param->grad.ndim && (size_t)used < size; d++)
-        used += snprintf(text + used, size - (size_t)used, d ? ", %lld" : "%lld",
-                         (long long)param->grad.dims[d]);
-    if ((size_t)used < size) snprintf(text + used, size - (size_t)used, "]");
+    char dims[TUTTI__DIMS_TEXT];
+    snprintf(text, size, "'%s' %s, gradient %s %s", param->name,
+             tutti_dtype_name(param->value.dtype), tutti_dtype_name(own->list[index].dtype),
+             tutti__dims_text(&param->grad, dims));
 }
 
 tutti_status tutti__gradients_compare(const tutti__gradients *own, tutti_comm *comm)

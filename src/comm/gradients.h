@@ -10,6 +10,7 @@
 typedef struct tutti__sync_entry {
     const tutti_param *param;
     int gradient;
+    tutti_layer *layer; /* that was declared ready, held, or NULL */
     bool ready;
     bool given; /* its leaves have been added, in a run of several */
 } tutti__sync_entry;

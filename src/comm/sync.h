@@ -28,9 +28,10 @@ struct tutti_grad_sync {
     void *shared; /* memory of the shared gradients' leaves */
     tutti__engine engine;
     int64_t steps;
-    const tutti_context *ctx; /* of the step, or the last one; only compared */
-    tutti__shard_link link;   /* what a sharded store is given */
-    tutti__gather gather;     /* of its values, where ranks share memory */
+    const tutti_context *ctx;     /* of the step, or the last one; only compared */
+    tutti__store_exchange listed; /* by the store */
+    tutti__shard_link link;       /* what a sharded store is given */
+    tutti__gather gather;         /* of its values, where ranks share memory */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };
@@ -48,6 +49,8 @@ tutti_status tutti__sync_usable(const tutti_grad_sync *sync, const tutti_context
                                 const char *who);
 tutti_status tutti__sync_begin_step(tutti_grad_sync *sync, tutti_context *ctx);
 tutti_status tutti__sync_fail(tutti_grad_sync *sync, tutti_status status);
+/* Layers that were declared ready may be given gradients again by calls without the exchange. */
+void tutti__sync_release_layers(tutti_grad_sync *sync);
 
 /* leaf_run.c: memory of runs of leaves, after the engine's open; what the sink has for them. */
 tutti_status tutti__run_open(tutti_grad_sync *sync);

@@ -1,5 +1,6 @@
 /* Opening and closing a gradient exchange: collects the gradients, cuts them into ranges, compares
  * the ranks and opens the transport's engine. */
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "comm/agree.h"
@@ -32,8 +33,10 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
     TUTTI_REQUIRE(own->leaves == 0 || own->leaves >= world_size,
                   "grad_sync_create: leaves is %d, want at least one for each of the %d ranks",
                   own->leaves, world_size);
-    TUTTI_REQUIRE(own->wire == 0 || own->wire == TUTTI_BF16,
-                  "grad_sync_create: wire is %d, want 0 or TUTTI_BF16", (int)own->wire);
+    TUTTI_REQUIRE(
+        own->wire == 0 || own->wire == TUTTI_BF16,
+        "grad_sync_create: wire is %d (%s), want 0 for the gradients' own type, or TUTTI_BF16",
+        (int)own->wire, tutti_dtype_name(own->wire));
     TUTTI_REQUIRE(!own->wire || !own->leaves,
                   "grad_sync_create: wire is bf16 with %d leaves, whose bits would then depend on "
                   "the number of ranks",
@@ -261,6 +264,13 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
                : TUTTI_OK;
 }
 
+static const char *dead(const tutti__store_exchange *self)
+{
+    const size_t at = offsetof(tutti_grad_sync, listed);
+    const tutti_comm *comm = ((const tutti_grad_sync *)((const char *)self - at))->comm;
+    return comm->dead ? comm->why : NULL;
+}
+
 static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *params,
                            const tutti_param *const *list, int count, bool from_list,
                            const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
@@ -303,7 +313,8 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     if (params) {
         made->params = params;
         tutti__hold(&params->holders);
-        params->exchanges++;
+        made->listed = (tutti__store_exchange){params->exchanges, dead};
+        params->exchanges = &made->listed;
         params->summed = false;
         tutti__shard_attach(made);
     }
@@ -324,6 +335,13 @@ tutti_status tutti_grad_sync_create_list(tutti_context *ctx, tutti_comm *comm,
     return create(ctx, comm, NULL, list, count, true, desc, sync);
 }
 
+static void unlist(tutti_grad_sync *sync)
+{
+    tutti__store_exchange **at = &sync->params->exchanges;
+    while (*at != &sync->listed) at = &(*at)->next;
+    *at = sync->listed.next;
+}
+
 void tutti_grad_sync_destroy(tutti_grad_sync **sync)
 {
     if (!sync || !*sync) return;
@@ -340,11 +358,12 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     tutti__timeline_close(&engine->times);
     tutti__leaves_close(&s->leaves);
     if (s->params) {
-        s->params->exchanges--;
+        unlist(s);
         tutti__shard_detach(s);
         tutti__params_release(s->params);
     }
     tutti__comm_release(s->comm);
+    tutti__sync_release_layers(s);
     tutti__gradients_free(&s->gradients);
     free(engine->ranges);
     free(s->ranges);

@@ -1,9 +1,9 @@
 /* Checks a call against the layer's tables: each tensor's type, shape, strides and address, and
  * that no output overlaps other memory. */
-#include <stdio.h>
 #include <string.h>
 
 #include "core/layer.h"
+#include "core/text.h"
 
 /* The subject of a check: a tensor of a call, a parameter, its gradient, or saved. */
 enum { OF_PARAM = TUTTI__PART_DIN + 1, OF_PARAM_GRAD, OF_SAVED };
@@ -102,16 +102,12 @@ static tutti_status collapse(const tutti_tensor *tensor, const subject *s, const
 static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s,
                                   const tutti_slot_shape *shape)
 {
-    char dims[128] = "";
-    for (int i = 0; i < tensor->ndim; i++) {
-        const size_t used = strlen(dims);
-        snprintf(dims + used, sizeof dims - used, "%s%lld", i ? ", " : "",
-                 (long long)tensor->dims[i]);
-    }
-    REQUIRE_OF(s, shape->lines == 1, "is [%s], want last dims [%lld, %lld]", dims,
-               (long long)shape->lines, (long long)(shape->cols / shape->lines));
-    REQUIRE_OF(s, false, "is [%s], want last dims that multiply to %lld columns", dims,
-               (long long)shape->cols);
+    char dims[TUTTI__DIMS_TEXT];
+    REQUIRE_OF(s, shape->lines == 1, "is %s, want last dims [%lld, %lld]",
+               tutti__dims_text(tensor, dims), (long long)shape->lines,
+               (long long)(shape->cols / shape->lines));
+    REQUIRE_OF(s, false, "is %s, want last dims that multiply to %lld columns",
+               tutti__dims_text(tensor, dims), (long long)shape->cols);
     return TUTTI_OK;
 }
 
@@ -166,7 +162,7 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s,
 {
     const tutti_dtype dtype = shape->dtype;
     const int64_t cols = shape->cols / shape->lines;
-    REQUIRE_OF(s, tensor->dtype == dtype, "is %s, want %s", tutti_dtype_name(tensor->dtype),
+    REQUIRE_OF(s, tensor->dtype == dtype, "is %s, want %s", tutti__dtype_text(tensor->dtype),
                tutti_dtype_name(dtype));
     REQUIRE_OF(s, tensor->ndim >= 1 && tensor->ndim <= TUTTI_MAX_DIMS, "has ndim %d, want 1 to %d",
                tensor->ndim, TUTTI_MAX_DIMS);
@@ -452,8 +448,7 @@ static tutti_status check_params(check *c)
              param->grad.data != layer->stored_grad[i])) {
             tutti__fail(
                 TUTTI_ERR_STATE,
-                "%s: parameter %s is bound to other memory than its store's (tutti_param_bind"
-                " after tutti_params_build)",
+                "%s: parameter %s has other memory than its store gave it at tutti_params_build",
                 layer->class->type.name, param->name);
             blame(&value);
             return TUTTI_ERR_STATE;

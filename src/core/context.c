@@ -283,6 +283,7 @@ void tutti_context_destroy(tutti_context **ctx)
 tutti_status tutti_context_synchronize(tutti_context *ctx)
 {
     TUTTI_REQUIRE(ctx, "context_synchronize: ctx is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "context_synchronize"));
     const tutti__runtime *run = &ctx->backend->run;
     bool capturing;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
@@ -468,6 +469,7 @@ tutti_status tutti_step_block_weigh(tutti_step_block *step, tutti_context *ctx,
 {
     TUTTI_REQUIRE(step, "step_block_weigh: step is NULL");
     TUTTI_REQUIRE(ctx, "step_block_weigh: ctx is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "step_block_weigh"));
     TUTTI_TRY(check_device(step, ctx, "step_block_weigh"));
     TUTTI_TRY(tutti__tensor_check(count, TUTTI_F64, "step_block_weigh: count"));
     TUTTI_REQUIRE(tutti_tensor_count(count) == 1,

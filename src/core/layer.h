@@ -125,6 +125,7 @@ struct tutti_layer {
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
+    int exchanged[TUTTI__LAYER_PARAMS_MAX]; /* exchanges in whose step its gradient is ready */
     /* The store that they are in, or NULL, and the memory that it gave each; what of its values
      * calls wait for, by its link. */
     tutti_params *store;

@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 #include "core/params.h"
+#include "core/text.h"
 
 /* Names */
 
@@ -85,29 +86,38 @@ static size_t bytes_of(const tutti_tensor *tensor)
     return (size_t)tutti_tensor_count(tensor) * tutti_dtype_size(tensor->dtype);
 }
 
+/* what: the tensor, of the parameter of this name. */
+static tutti_status check_shape(const tutti_tensor *tensor, const tutti_tensor *like,
+                                const char *what, const char *name, const char *function)
+{
+    char given[TUTTI__DIMS_TEXT], wanted[TUTTI__DIMS_TEXT];
+    TUTTI_REQUIRE(tutti__same_shape(tensor, like), "%s: %s: %s is %s, want %s", function, name,
+                  what, tutti__dims_text(tensor, given), tutti__dims_text(like, wanted));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                               const tutti_tensor *grad)
 {
     TUTTI_REQUIRE(param, "param_bind: param is NULL");
+    TUTTI_TRY(tutti__param_unstored(param, "param_bind"));
     TUTTI_REQUIRE(value, "param_bind: %s: value is NULL", param->name);
     TUTTI_REQUIRE(value->data, "param_bind: %s: value.data is NULL", param->name);
     TUTTI_REQUIRE(value->ndim >= 1 && value->ndim <= TUTTI_MAX_DIMS,
                   "param_bind: %s: value.ndim is %d, want 1 to %d", param->name, value->ndim,
                   TUTTI_MAX_DIMS);
     TUTTI_REQUIRE(value->dtype == param->value.dtype, "param_bind: %s: value is %s, want %s",
-                  param->name, tutti_dtype_name(value->dtype),
+                  param->name, tutti__dtype_text(value->dtype),
                   tutti_dtype_name(param->value.dtype));
-    TUTTI_REQUIRE(tutti__same_shape(value, &param->value),
-                  "param_bind: %s: value's shape is not the parameter's", param->name);
+    TUTTI_TRY(check_shape(value, &param->value, "value", param->name, "param_bind"));
     TUTTI_REQUIRE(is_contiguous(value), "param_bind: %s: value is not contiguous", param->name);
     if (grad) {
         TUTTI_REQUIRE(grad->data, "param_bind: %s: grad.data is NULL", param->name);
         TUTTI_REQUIRE(
             grad->dtype == TUTTI_F64 || (grad->dtype == TUTTI_F32 && value->dtype != TUTTI_F64),
-            "param_bind: %s: grad is %s, want %s", param->name, tutti_dtype_name(grad->dtype),
+            "param_bind: %s: grad is %s, want %s", param->name, tutti__dtype_text(grad->dtype),
             value->dtype == TUTTI_F64 ? "f64" : "f32 or f64");
-        TUTTI_REQUIRE(tutti__same_shape(grad, &param->value),
-                      "param_bind: %s: grad's shape is not the parameter's", param->name);
+        TUTTI_TRY(check_shape(grad, &param->value, "grad", param->name, "param_bind"));
         TUTTI_REQUIRE(is_contiguous(grad), "param_bind: %s: grad is not contiguous", param->name);
     }
     param->value = param->master = *value;
@@ -123,9 +133,8 @@ static tutti_status check_master(const tutti_tensor *value, const tutti_tensor *
                   "%s: %s: value is %s, want f16 or bf16 for a separate master", function, name,
                   tutti_dtype_name(value->dtype));
     TUTTI_REQUIRE(master->dtype == TUTTI_F32, "%s: %s: master is %s, want f32", function, name,
-                  tutti_dtype_name(master->dtype));
-    TUTTI_REQUIRE(tutti__same_shape(master, value), "%s: %s: master's shape is not the parameter's",
-                  function, name);
+                  tutti__dtype_text(master->dtype));
+    TUTTI_TRY(check_shape(master, value, "master", name, function));
     TUTTI_REQUIRE(is_contiguous(master), "%s: %s: master is not contiguous", function, name);
     uintptr_t a = (uintptr_t)value->data, b = (uintptr_t)master->data;
     TUTTI_REQUIRE(a + bytes_of(value) <= b || b + bytes_of(master) <= a,
@@ -139,9 +148,8 @@ static tutti_status check_bound(const tutti_param *param, const char *name, cons
     if (!value->data || !param->master.data)
         return tutti__fail(TUTTI_ERR_STATE, "%s: %s is not bound (tutti_param_bind)", function,
                            name);
-    TUTTI_REQUIRE(tutti__is_float(value->dtype),
-                  "%s: %s: the value's type is %s, want a float type", function, name,
-                  tutti_dtype_name(value->dtype));
+    TUTTI_REQUIRE(tutti__is_float(value->dtype), "%s: %s: value is %s, want a float type", function,
+                  name, tutti__dtype_text(value->dtype));
     TUTTI_TRY(tutti__shape_check(value, name, function));
     TUTTI_REQUIRE(is_contiguous(value), "%s: %s: value is not contiguous", function, name);
     return TUTTI_OK;
@@ -173,6 +181,7 @@ tutti_status tutti__param_check(const tutti_param *param, const char **name, con
 tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master)
 {
     TUTTI_REQUIRE(param, "param_bind_master: param is NULL");
+    TUTTI_TRY(tutti__param_unstored(param, "param_bind_master"));
     TUTTI_REQUIRE(master, "param_bind_master: %s: master is NULL", param->name);
     TUTTI_REQUIRE(master->data, "param_bind_master: %s: master.data is NULL", param->name);
     TUTTI_TRY(check_bound(param, param->name, "param_bind_master"));

@@ -2,12 +2,14 @@
 #include "core/params.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
 #include "core/layer.h"
+#include "core/text.h"
 
 /* The store: adding */
 
@@ -46,6 +48,27 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     if (wanted.gradient_memory.hold) wanted.gradient_memory.hold(wanted.gradient_memory.self);
     *params = made;
     return TUTTI_OK;
+}
+
+/* The stores that are built and not destroyed, since a parameter does not know its store. */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static tutti_params *all_built;
+
+static void list(tutti_params *params)
+{
+    pthread_mutex_lock(&listing);
+    params->next_built = all_built;
+    all_built = params;
+    pthread_mutex_unlock(&listing);
+}
+
+static void unlist(const tutti_params *params)
+{
+    pthread_mutex_lock(&listing);
+    tutti_params **at = &all_built;
+    while (*at && *at != params) at = &(*at)->next_built;
+    if (*at) *at = params->next_built;
+    pthread_mutex_unlock(&listing);
 }
 
 /* Makes calls of layers that outlive their store fail with a message, and their parameters as they
@@ -94,6 +117,7 @@ void tutti__params_release(tutti_params *params)
 void tutti_params_destroy(tutti_params **params)
 {
     if (!params || !*params) return;
+    unlist(*params);
     unbind(*params);
     let_go(*params, true);
     *params = NULL;
@@ -104,6 +128,20 @@ static int entry_of(const tutti_params *params, const tutti_param *param)
     for (int i = 0; i < params->entry_count; i++)
         if (params->entries[i].param == param) return i;
     return -1;
+}
+
+tutti_status tutti__param_unstored(const tutti_param *param, const char *function)
+{
+    bool stored = false;
+    pthread_mutex_lock(&listing);
+    for (const tutti_params *p = all_built; p && !stored; p = p->next_built)
+        stored = entry_of(p, param) >= 0;
+    pthread_mutex_unlock(&listing);
+    if (!stored) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "%s: %s has the memory of its store, which is built; want a parameter of "
+                       "no such store",
+                       function, param->name);
 }
 
 /* The type of the values that are not their own masters; the masters' type if there are none
@@ -129,9 +167,8 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
                               const char *name)
 {
     tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
-    TUTTI_REQUIRE(tutti__is_float(dtype),
-                  "params_add: %s: the value's type is %s, want a float type", name,
-                  tutti_dtype_name(dtype));
+    TUTTI_REQUIRE(tutti__is_float(dtype), "params_add: %s: value is %s, want a float type", name,
+                  tutti__dtype_text(dtype));
     TUTTI_REQUIRE((dtype == TUTTI_F64) == (master == TUTTI_F64),
                   "params_add: %s is %s, but the store's masters are %s: %s", name,
                   tutti_dtype_name(dtype), tutti_dtype_name(master),
@@ -233,9 +270,12 @@ tutti_status tutti_params_tie(tutti_params *params, tutti_param *param, tutti_pa
     int from = entry_of(params, param), to = entry_of(params, other);
     TUTTI_REQUIRE(from >= 0, "params_tie: %s is not in the store", param->name);
     TUTTI_REQUIRE(to >= 0, "params_tie: %s is not in the store", other->name);
-    TUTTI_REQUIRE(param->value.dtype == other->value.dtype &&
-                      tutti__same_shape(&param->value, &other->value),
-                  "params_tie: %s and %s differ in shape or type", param->name, other->name);
+    char dims[2][TUTTI__DIMS_TEXT];
+    TUTTI_REQUIRE(
+        param->value.dtype == other->value.dtype && tutti__same_shape(&param->value, &other->value),
+        "params_tie: %s is %s %s, %s is %s %s, want one shape and type", param->name,
+        tutti_dtype_name(param->value.dtype), tutti__dims_text(&param->value, dims[0]), other->name,
+        tutti_dtype_name(other->value.dtype), tutti__dims_text(&other->value, dims[1]));
     while (params->entries[to].tied_to != to) to = params->entries[to].tied_to;
     TUTTI_REQUIRE(from != to, "params_tie: %s and %s are tied already", param->name, other->name);
     TUTTI_REQUIRE(params->entries[from].tied_to == from, "params_tie: %s is tied already",
@@ -420,6 +460,7 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         layer->stored_value[param - layer->params] = param->value.data;
         layer->stored_grad[param - layer->params] = param->grad.data;
     }
+    list(params);
     return TUTTI_OK;
 }
 

@@ -88,6 +88,13 @@ typedef struct tutti__shard_link {
 } tutti__shard_link;
 #define TUTTI__VALUES_ALL INT_MAX
 
+/* An exchange of a store, in a list of them. */
+typedef struct tutti__store_exchange {
+    struct tutti__store_exchange *next;
+    /* Why its communicator is dead, or NULL. */
+    const char *(*dead)(const struct tutti__store_exchange *self);
+} tutti__store_exchange;
+
 struct tutti_params {
     tutti__holders holders;
     const tutti__backend *backend;
@@ -96,6 +103,7 @@ struct tutti_params {
     tutti__params_entry *entries;
     int entry_count, entry_room;
     bool built;
+    tutti_params *next_built; /* of all that are built and not destroyed */
     /* after build */
     tutti__slot *slots;            /* in layout order */
     int slot_count, trained_slots; /* those that are trained come first */
@@ -107,7 +115,7 @@ struct tutti_params {
     tutti_dtype working_dtype;
     /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update
      * wants sums. */
-    int exchanges;
+    tutti__store_exchange *exchanges;
     bool summed; /* by a finish, since when no gradient was ready and no update was made */
     /* What this rank updates: all that is trained, or its slices, in order; and the elements of
      * them all. */
@@ -177,6 +185,9 @@ tutti_status tutti__param_check(const tutti_param *param, const char **name, con
 /* A whole tensor of state fits the store, if it says that it is laid out like it. */
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
                                 const char *function);
+
+/* TUTTI_ERR_STATE for a parameter of a built store, whose memory is the store's. */
+tutti_status tutti__param_unstored(const tutti_param *param, const char *function);
 
 /* Gives up a hold (tutti__hold). */
 void tutti__params_release(tutti_params *params);

@@ -353,11 +353,25 @@ static tutti_status run_call(tutti_layer *layer, tutti_context *ctx, const tutti
     return apart && sums.count > 0 ? run_for_sink(&sums, sink, rest) : run_tree(&sums);
 }
 
+/* A gradient that is ready must not change before its exchange's step has ended. */
+static tutti_status check_not_exchanged(const tutti_layer *layer, const tutti__views *views)
+{
+    for (int i = 0; i < layer->param_count; i++)
+        if (layer->exchanged[i] && views->grad[i])
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "%s: '%s' already declared ready in this step of an exchange that "
+                               "the call does not name (sync); call tutti_grad_sync_finish first",
+                               layer->class->type.name, layer->params[i].name);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
                               tutti__ready_sink *sink, bool plan)
 {
-    if (!sink || !views->backward || plan) return run_call(layer, ctx, views, sink, plan, NULL);
-    TUTTI_TRY(sink->may_begin(sink, ctx, layer, views->accumulate));
+    if (!views->backward || plan) return run_call(layer, ctx, views, sink, plan, NULL);
+    if (sink) TUTTI_TRY(sink->may_begin(sink, ctx, layer, views->accumulate));
+    TUTTI_TRY(check_not_exchanged(layer, views));
+    if (!sink) return run_call(layer, ctx, views, NULL, false, NULL);
     remainder rest; /* long, and written before it is read */
     rest.any = false;
     const bool early = layer->class->has_stages && sink->begins(sink, layer);

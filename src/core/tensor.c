@@ -4,6 +4,7 @@
 
 #include "core/half.h"
 #include "core/internal.h"
+#include "core/text.h"
 
 static const struct {
     const char *name;
@@ -140,7 +141,7 @@ tutti_status tutti__tensor_check(const tutti_tensor *tensor, tutti_dtype dtype, 
 {
     TUTTI_REQUIRE(tensor, "%s is NULL", what);
     TUTTI_REQUIRE(tensor->dtype == dtype, "%s is %s, want %s", what,
-                  tutti_dtype_name(tensor->dtype), tutti_dtype_name(dtype));
+                  tutti__dtype_text(tensor->dtype), tutti_dtype_name(dtype));
     TUTTI_REQUIRE(tensor->ndim >= 1 && tensor->ndim <= TUTTI_MAX_DIMS,
                   "%s has ndim %d, want 1 to %d", what, tensor->ndim, TUTTI_MAX_DIMS);
     int64_t count = 1;

@@ -1,7 +1,27 @@
-/* Makes text of unknown origin (a file, another rank, a command line) safe for a terminal. */
-#include <stdint.h>
+/* Text of messages: types and shapes; what is of unknown origin (a file, another rank, a command
+ * line) is made safe for a terminal. */
+#include "core/text.h"
 
-#include "tutti/status.h"
+#include <stdio.h>
+
+const char *tutti__dtype_text(tutti_dtype dtype)
+{
+    return dtype ? tutti_dtype_name(dtype) : "of dtype 0 (not set)";
+}
+
+const char *tutti__dims_text(const tutti_tensor *tensor, char text[TUTTI__DIMS_TEXT])
+{
+    if (tensor->ndim < 1 || tensor->ndim > TUTTI_MAX_DIMS) {
+        snprintf(text, TUTTI__DIMS_TEXT, "of %d dimensions", tensor->ndim);
+        return text;
+    }
+    int used = 0;
+    for (int i = 0; i < tensor->ndim; i++)
+        used += snprintf(text + used, TUTTI__DIMS_TEXT - (size_t)used, "%s%lld", i ? ", " : "[",
+                         (long long)tensor->dims[i]);
+    snprintf(text + used, TUTTI__DIMS_TEXT - (size_t)used, "]");
+    return text;
+}
 
 /* False for control characters, line separators and marks that change the writing direction. */
 static int is_shown(uint32_t letter)

@@ -48,6 +48,7 @@ tutti_status tutti_context_tuning_get(tutti_context *ctx, void *data, size_t cap
 {
     TUTTI_REQUIRE(ctx, "context_tuning_get: ctx is NULL");
     TUTTI_REQUIRE(bytes, "context_tuning_get: bytes is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "context_tuning_get"));
     TUTTI_TRY(known_bytes(ctx, bytes));
     if (!data || *bytes == 0) return TUTTI_OK;
     TUTTI_REQUIRE(capacity >= *bytes, "context_tuning_get: capacity is %zu, want at least %zu",

@@ -85,6 +85,7 @@ tutti_status tutti_cross_entropy_count(tutti_layer *layer, tutti_context *ctx,
 {
     TUTTI_TRY(tutti__check_typed(layer, &tutti__cross_entropy_class, layer));
     TUTTI_REQUIRE(ctx, "cross_entropy_count: ctx is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "cross_entropy_count"));
     TUTTI_REQUIRE(layer->backend == ctx->backend && layer->device == ctx->device,
                   "cross_entropy_count: the layer is on %s device %d, ctx on %s device %d",
                   layer->backend->name, layer->device, ctx->backend->name, ctx->device);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "core/text.h"
 #include "optim/optimizer.h"
 
 /* Checks */
@@ -27,14 +28,15 @@ typedef struct place {
 static tutti_status check_tensor(const tutti_tensor *tensor, tutti_dtype dtype,
                                  const tutti_tensor *like, const place *at)
 {
-    char what[80];
+    char what[80], given[TUTTI__DIMS_TEXT], wanted[TUTTI__DIMS_TEXT];
     if (tutti__tensor_check(tensor, dtype, at->function) == TUTTI_OK &&
         (!like || tutti__same_shape(tensor, like)))
         return TUTTI_OK;
     /* only now, since a text for every tensor of a step takes time */
     snprintf(what, sizeof what, "%s: %s[%d]%s", at->function, at->what, at->index, at->part);
     TUTTI_TRY(tutti__tensor_check(tensor, dtype, what));
-    return tutti__fail(TUTTI_ERR_ARG, "%s has another shape than the parameter's value", what);
+    return tutti__fail(TUTTI_ERR_ARG, "%s is %s, want %s as the parameter's value", what,
+                       tutti__dims_text(tensor, given), tutti__dims_text(like, wanted));
 }
 
 /* A few numbers on the device, or NULL. */
@@ -77,7 +79,7 @@ static tutti_status check_grads(tutti__grad_norm_args *args, const tutti_tensor 
         const place at = {"grad_norm", "grads", i, ""};
         TUTTI_REQUIRE(wide || grad->dtype == TUTTI_F32,
                       "grad_norm: grads[%d] is %s, want f32 or f64", i,
-                      tutti_dtype_name(grad->dtype));
+                      tutti__dtype_text(grad->dtype));
         TUTTI_TRY(check_tensor(grad, grad->dtype, NULL, &at));
         TUTTI_REQUIRE(!overlap(grad, norm), "grad_norm: norm overlaps grads[%d]", i);
         args->elements[wide] += tutti__padded(tutti_tensor_count(grad));
@@ -147,7 +149,7 @@ static tutti_status check_param(const tutti__apply_args *args, int i, const char
     const bool wide = value->dtype == TUTTI_F64;
     place at = {function, "params", i, ".value"};
     TUTTI_REQUIRE(tutti__is_float(value->dtype), "%s: params[%d].value is %s, want a float type",
-                  function, i, tutti_dtype_name(value->dtype));
+                  function, i, tutti__dtype_text(value->dtype));
     TUTTI_TRY(check_tensor(value, value->dtype, NULL, &at));
     TUTTI_REQUIRE(master->data != value->data || wide || value->dtype == TUTTI_F32,
                   "%s: params[%d].value is %s, want a separate master of f32", function, i,

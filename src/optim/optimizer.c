@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tutti/comm.h"
-
 tutti_status tutti__optimizer_check(double weight_decay, double clip_norm, const char *who)
 {
     TUTTI_REQUIRE(isfinite(weight_decay) && weight_decay >= 0,
@@ -129,17 +127,19 @@ void tutti__optimizer_close(tutti__optimizer *own)
 
 /* A step */
 
-/* With partly summed gradients the replicas would diverge silently.  Where a communicator is dead,
- * no finish could mend that: then the reason is told.  The store does not know which one it has. */
+/* With partly summed gradients the replicas would diverge silently.  Where the communicator is
+ * dead, no finish could mend that: then the reason is told. */
 static tutti_status check_summed(const tutti_params *params, const char *who)
 {
-    if (params->exchanges == 0 || params->summed) return TUTTI_OK;
-    const char *why = tutti_comm_lost();
-    if (why)
-        return tutti__fail(TUTTI_ERR_COMM,
-                           "%s: the gradients are not summed over the ranks, and a communicator "
-                           "is dead: %s",
-                           who, why);
+    if (!params->exchanges || params->summed) return TUTTI_OK;
+    for (const tutti__store_exchange *e = params->exchanges; e; e = e->next) {
+        const char *why = e->dead(e);
+        if (why)
+            return tutti__fail(TUTTI_ERR_COMM,
+                               "%s: the gradients are not summed over the ranks, and the "
+                               "exchange's communicator is dead: %s",
+                               who, why);
+    }
     return tutti__fail(TUTTI_ERR_STATE,
                        "%s: the gradients are not summed over the ranks: call "
                        "tutti_grad_sync_finish after the last ready",

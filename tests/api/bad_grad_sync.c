@@ -34,7 +34,7 @@ static void bad_grad_sync_create(void)
                             tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     }
     desc = (tutti_grad_sync_desc){.wire = TUTTI_F16};
-    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "wire is",
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "wire is 3 (f16), want 0 for",
                         tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     desc = (tutti_grad_sync_desc){.wire = TUTTI_BF16, .leaves = 2};
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "wire is bf16 with 2 leaves",
@@ -70,10 +70,18 @@ static void bad_grad_sync_create_list(void)
     list[1] = tutti_layer_param(m.outside, 0); /* bound to nothing */
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "gamma",
                         tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
-    tutti_param shifted = *b; /* its gradient begins inside a's */
+    tutti_param shifted = *b; /* of another type, shape or place than a's */
     snprintf(shifted.name, sizeof shifted.name, "shifted");
-    shifted.grad.data = (char *)a->grad.data + 4;
     list[1] = &shifted;
+    shifted.grad.dtype = (tutti_dtype)0;
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "'shifted' is of dtype 0 (not set), want f32 or f64",
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
+    shifted.grad = tutti_tensor_1d(a->grad.data, TUTTI_F32, 5);
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG,
+                        "'shifted' f32 [5] and 'a/gamma' f32 [6] share one gradient",
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
+    shifted.grad = b->grad;
+    shifted.grad.data = (char *)a->grad.data + 4;
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "shifted",
                         tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
     close_model(&m);

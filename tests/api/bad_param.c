@@ -1,5 +1,6 @@
 /* Bad input for param.h: a parameter by itself. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,10 @@ void check_has_no_memory(const tutti_param *param)
           "a refused parameter was bound");
 }
 
-/* A layer whose store trains other memory than the layer has does not run. */
+static const char in_a_store[] = "has the memory of its store, which is built; want";
+
+/* A parameter of a built store is not bound to other memory; a layer that has it nevertheless does
+ * not run. */
 static void check_stored(void)
 {
     tutti_context *ctx = harness_context();
@@ -44,19 +48,25 @@ static void check_stored(void)
     y.data = memory + 8, own.data = memory + 16;
     const tutti_layernorm_call call = {.x = &x, .y = &y};
     CHECK_OK(tutti_params_add(params, layer, "norm"));
+    CHECK_OK(tutti_param_bind(gamma, &own, NULL)); /* the store takes its place */
     CHECK_OK(tutti_params_build(params, ctx));
     const tutti_param stored = *gamma;
     for (int way = 0; way < 3; way++) {
         CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
         grad = way == 1 ? own : stored.grad;
-        CHECK_OK(tutti_param_bind(gamma, way ? &stored.value : &own, way == 2 ? NULL : &grad));
-        CHECK_FAILS(TUTTI_ERR_STATE,
-                    "parameter norm/gamma is bound to other memory than its store's",
+        CHECK_FAILS(TUTTI_ERR_STATE, in_a_store,
+                    tutti_param_bind(gamma, way ? &stored.value : &own, way == 2 ? NULL : &grad));
+        CHECK(memcmp(gamma, &stored, sizeof stored) == 0, "a refused parameter was bound");
+        if (way == 0) gamma->value = own;
+        if (way == 1) gamma->grad = own;
+        if (way == 2) gamma->grad.data = NULL;
+        CHECK_FAILS(TUTTI_ERR_STATE, "parameter norm/gamma has other memory than its store gave it",
                     tutti_layernorm_forward(layer, ctx, &call));
         *gamma = stored;
     }
     CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
     tutti_params_destroy(&params);
+    CHECK_OK(tutti_param_bind(gamma, &own, NULL)); /* it is the caller's again */
     CHECK_OK(tutti_free(ctx, (void **)&memory));
     tutti_layer_destroy(&layer);
 }
@@ -70,9 +80,14 @@ static void bad_param_bind(void)
     tutti_tensor grad = tutti_tensor_1d(memory + 8, TUTTI_F32, 6);
     CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_param_bind(NULL, &good, &grad));
     CHECK_FAILS(TUTTI_ERR_ARG, "value", tutti_param_bind(gamma, NULL, &grad));
-    const int wrongs = 8;
+    static const char *const words[] = {
+        ".data is NULL",        " is bf16, want f32", " is i32, want f32",
+        " is [5], want [6]",    " is [-6], want [6]", "",
+        " is [2, 3], want [6]", " is not contiguous", " is of dtype 0 (not set), want f32"};
     for (int as_grad = 0; as_grad < 2; as_grad++)
-        for (int wrong = 0; wrong < wrongs; wrong++) {
+        for (int wrong = 0; wrong < HARNESS_COUNT(words); wrong++) {
+            const char *what = as_grad ? "grad" : "value", *word = words[wrong];
+            char message[64];
             bad = as_grad ? grad : good;
             switch (wrong) {
             case 0:
@@ -92,6 +107,7 @@ static void bad_param_bind(void)
                 break;
             case 5:
                 bad.ndim = 0;
+                word = as_grad ? " is of 0 dimensions, want [6]" : ".ndim is 0, want 1 to 4";
                 break;
             case 6:
                 bad = tutti_tensor_2d(bad.data, TUTTI_F32, 2, 3);
@@ -99,9 +115,13 @@ static void bad_param_bind(void)
             case 7:
                 bad.strides[0] = 2;
                 break;
+            case 8:
+                bad.dtype = (tutti_dtype)0;
+                break;
             }
-            harness_where("%s, wrong in way %d", as_grad ? "grad" : "value", wrong);
-            CHECK_FAILS(TUTTI_ERR_ARG, as_grad ? "grad" : "value",
+            harness_where("%s, wrong in way %d", what, wrong);
+            snprintf(message, sizeof message, "param_bind: gamma: %s%s", what, word);
+            CHECK_FAILS(TUTTI_ERR_ARG, message,
                         tutti_param_bind(gamma, as_grad ? &good : &bad, as_grad ? &bad : &grad));
             check_has_no_memory(gamma);
         }
@@ -134,7 +154,12 @@ static void bad_param_bind_master(void)
     CHECK_OK(tutti_param_bind(&param, &value, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "param is", tutti_param_bind_master(NULL, &good));
     CHECK_FAILS(TUTTI_ERR_ARG, "master is", tutti_param_bind_master(&param, NULL));
-    for (int wrong = 0; wrong < 9; wrong++) {
+    static const char *const words[] = {
+        ".data is NULL",           " is f64, want f32",    " is bf16, want f32",
+        " is [2, 4], want [2, 3]", " is [2], want [2, 3]", " is of 99 dimensions, want [2, 3]",
+        " is not contiguous",      " overlaps the value",  " overlaps the value"};
+    for (int wrong = 0; wrong < HARNESS_COUNT(words); wrong++) {
+        char message[64];
         bad = good;
         if (wrong == 0) bad.data = NULL;
         if (wrong == 1) bad.dtype = TUTTI_F64;
@@ -146,7 +171,8 @@ static void bad_param_bind_master(void)
         if (wrong == 7) bad.data = memory + 2; /* the value's last elements */
         if (wrong == 8) bad.data = memory;
         harness_where("wrong in way %d", wrong);
-        CHECK_FAILS(TUTTI_ERR_ARG, "master", tutti_param_bind_master(&param, &bad));
+        snprintf(message, sizeof message, "param_bind_master: p: master%s", words[wrong]);
+        CHECK_FAILS(TUTTI_ERR_ARG, message, tutti_param_bind_master(&param, &bad));
         CHECK(param.master.data == value.data, "a refused master was bound");
     }
     harness_where(NULL);
@@ -154,6 +180,17 @@ static void bad_param_bind_master(void)
     CHECK(param.master.data == good.data && param.value.data == value.data, "it was not bound");
     CHECK_OK(tutti_param_bind(&param, &value, NULL));
     CHECK(param.master.data == value.data, "a master outlives the value's binding");
+    /* a store's parameters have its masters, also beside another store's and the caller's own */
+    tutti_param in_store[2], *first = &in_store[0];
+    tutti_params *params[2];
+    for (int i = 0; i < 2; i++) params[i] = built_store(&in_store[i]);
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind_master(first, &good));
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind(first, &first->value, NULL));
+    CHECK_OK(tutti_param_bind(&param, &value, NULL));
+    tutti_params_destroy(&params[1]);
+    CHECK_FAILS(TUTTI_ERR_STATE, in_a_store, tutti_param_bind(first, &first->value, NULL));
+    tutti_params_destroy(&params[0]);
+    CHECK_OK(tutti_param_bind(first, &first->value, NULL));
     /* with the same type master and value are the same tensor */
     for (int i = 0; i < 2; i++) {
         tutti_dtype dtype = i ? TUTTI_F64 : TUTTI_F32;

@@ -177,7 +177,7 @@ static void bad_params_add_param(void)
             bad.value.dtype = TUTTI_I32, word = "i32";
             break;
         case 8:
-            bad.value.dtype = (tutti_dtype)99, word = "type";
+            bad.value.dtype = (tutti_dtype)99, word = "value is unknown, want a float";
             break;
         case 9:
             bad.value.dtype = TUTTI_F64, word = "f64";
@@ -202,6 +202,9 @@ static void bad_params_add_param(void)
             break;
         case 16:
             bad.init_bound = -1, word = "init_bound";
+            break;
+        case 17:
+            bad.value.dtype = (tutti_dtype)0, word = "value is of dtype 0 (not set), want a float";
             break;
         default:
             word = NULL;
@@ -239,8 +242,9 @@ static void bad_params_tie(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "other", tutti_params_tie(params, &a, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &out, &a));
     CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &a, &out));
-    CHECK_FAILS(TUTTI_ERR_ARG, "c", tutti_params_tie(params, &a, &c));
-    CHECK_FAILS(TUTTI_ERR_ARG, "d", tutti_params_tie(params, &a, &d));
+    CHECK_FAILS(TUTTI_ERR_ARG, "a is f32 [3], c is f32 [4], want one shape and type",
+                tutti_params_tie(params, &a, &c));
+    CHECK_FAILS(TUTTI_ERR_ARG, "a is f32 [3], d is bf16 [3]", tutti_params_tie(params, &a, &d));
     CHECK_FAILS(TUTTI_ERR_ARG, "a", tutti_params_tie(params, &a, &a));
     CHECK_OK(tutti_params_tie(params, &b, &a));
     CHECK_FAILS(TUTTI_ERR_ARG, "tied", tutti_params_tie(params, &b, &a));

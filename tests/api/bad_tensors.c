@@ -65,6 +65,7 @@ void check_tensor(int slot, bool gradient)
     CHECK_TENSOR(bad.dtype = bad.dtype == TUTTI_BF16 ? TUTTI_F16 : TUTTI_BF16);
     CHECK_TENSOR(bad.dtype = TUTTI_U8);
     CHECK_TENSOR(bad.dtype = (tutti_dtype)0);
+    CHECK(strstr(tutti_last_error(), " is of dtype 0 (not set), want "), "%s", tutti_last_error());
     CHECK_TENSOR(bad.dtype = (tutti_dtype)99);
     CHECK_TENSOR(bad.ndim = 0);
     CHECK_TENSOR(bad.ndim = TUTTI_MAX_DIMS + 1);

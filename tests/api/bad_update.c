@@ -84,7 +84,7 @@ static void check_tensor(apply_function apply, fixture *f, tutti_tensor *tensor,
     *tensor = good, tensor->dtype = (tutti_dtype)99;
     CHECK_FAILS(TUTTI_ERR_ARG, name, apply(call));
     *tensor = good, tensor->dims[0] = COUNT - 1;
-    CHECK_FAILS(TUTTI_ERR_ARG, "shape", apply(call));
+    CHECK_FAILS(TUTTI_ERR_ARG, " as the parameter's value", apply(call));
     *tensor = good, tensor->dims[0] = -1;
     CHECK_FAILS(TUTTI_ERR_ARG, "dims", apply(call));
     *tensor = good, tensor->ndim = 0;
@@ -118,6 +118,10 @@ static void check_params(apply_function apply, fixture *f)
     CHECK_FAILS(TUTTI_ERR_ARG, "params[1].grad has data NULL", apply(call));
     *param = good, param->grad.dtype = TUTTI_BF16;
     CHECK_FAILS(TUTTI_ERR_ARG, "params[1].grad is bf16, want f32", apply(call));
+    *param = good, param->grad.dims[0] = COUNT - 1;
+    CHECK_FAILS(TUTTI_ERR_ARG, "params[1].grad is [5], want [6] as the parameter's", apply(call));
+    *param = good, param->grad.dtype = (tutti_dtype)0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "params[1].grad is of dtype 0 (not set), want f32", apply(call));
     *param = good, param->value.dtype = TUTTI_F64, param->value.data = f->norm;
     CHECK_FAILS(TUTTI_ERR_ARG, "params[1].master is f32, want f64", apply(call));
     param->master = param->value;

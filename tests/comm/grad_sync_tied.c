@@ -85,10 +85,14 @@ void tied_refused(tutti_context *ctx, tutti_comm *comm)
     call.flags = TUTTI_GRAD_ACCUMULATE;
     CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
                 tutti_linear_backward(p.layers[1], ctx, &call));
+    call.sync = NULL;
+    CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
+                tutti_linear_backward(p.layers[1], ctx, &call));
     harness_get(ctx, grad, got);
     for (int i = 0; i < COUNT; i++)
         CHECK(got[i] == first[i], "element %d has become %g, it was %g", i, got[i], first[i]);
-    CHECK_OK(tutti_linear_backward(p.layers[0], ctx, &call));
+    CHECK_OK(tutti_linear_backward(p.layers[0], ctx, &call)); /* its own part is not */
+    CHECK_OK(tutti_grad_sync_ready(p.sync, ctx, p.layers[0]));
     CHECK_OK(tutti_grad_sync_finish(p.sync, ctx));
     harness_get(ctx, grad, got);
     for (int i = 0; i < COUNT; i++)

@@ -319,9 +319,12 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
             m.dx[l + 1] = kept;
             CHECK_OK(run_layer(&m, l, true, sync));
             CHECK_FAILS(TUTTI_ERR_STATE, "ready", tutti_grad_sync_ready(sync, ctx, m.layers[l]));
+            CHECK_FAILS(TUTTI_ERR_STATE, "already declared ready in this step of an exchange that",
+                        run_layer(&m, l, true, NULL));
         }
         CHECK_OK(tutti_grad_sync_finish(sync, ctx));
         compare_with_one_rank(&m, &whole);
+        CHECK_OK(run_layer(&m, LAYERS - 1, true, NULL)); /* the step has ended */
     }
 
     for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(&whole, l, false, sync));
@@ -338,6 +341,57 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
     tutti_grad_sync_destroy(&sync);
     model_free(&whole);
     model_free(&m);
+}
+
+/* A layer whose two gradients are in an exchange each: from ready to the end of both steps a
+ * backward that does not name them is refused, unless it leaves those gradients alone. */
+static void beside(tutti_context *ctx, tutti_comm *comm)
+{
+    enum { COLS = 8, TENSORS = 8 };
+    const size_t bytes = COLS * sizeof(float);
+    char *memory = NULL;
+    tutti_layer *norm = NULL;
+    tutti_grad_sync *syncs[2] = {NULL, NULL};
+    CHECK_OK(tutti_alloc(ctx, TENSORS * bytes, (void **)&memory));
+    CHECK_OK(tutti_zero(ctx, memory, TENSORS * bytes));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "layernorm", "cols=8", &norm));
+    tutti_tensor t[TENSORS]; /* gamma, beta, their gradients; x, dy, dx, saved */
+    for (int i = 0; i < TENSORS; i++) {
+        const int64_t dims[] = {1, COLS};
+        t[i] = tutti_tensor_make(memory + (size_t)i * bytes, TUTTI_F32, i < 4 ? 1 : 2,
+                                 i < 4 ? &dims[1] : dims);
+    }
+    for (int i = 0; i < 2; i++) {
+        const tutti_param *param = tutti_layer_param(norm, i);
+        CHECK_OK(tutti_param_bind(tutti_layer_param(norm, i), &t[i], &t[2 + i]));
+        CHECK_OK(tutti_grad_sync_create_list(ctx, comm, &param, 1, NULL, &syncs[i]));
+    }
+    tutti_layernorm_call call = {
+        .x = &t[4], .dy = &t[5], .dx = &t[6], .saved = t[7].data, .saved_bytes = bytes};
+    CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    CHECK_OK(tutti_grad_sync_ready(syncs[1], ctx, norm));
+    static const char refusal[] = "layernorm: 'beta' already declared ready in this step of an "
+                                  "exchange that the call does not name (sync); call tutti_grad_";
+    CHECK_FAILS(TUTTI_ERR_STATE, refusal, tutti_layernorm_backward(norm, ctx, &call));
+    call.sync = syncs[0]; /* the other one */
+    CHECK_FAILS(TUTTI_ERR_STATE, refusal, tutti_layernorm_backward(norm, ctx, &call));
+    call.sync = NULL;
+    CHECK_OK(tutti_param_bind(tutti_layer_param(norm, 1), &t[1], NULL));
+    CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    CHECK_OK(tutti_param_bind(tutti_layer_param(norm, 1), &t[1], &t[3]));
+    CHECK_OK(tutti_grad_sync_ready(syncs[0], ctx, norm));
+    CHECK_OK(tutti_grad_sync_finish(syncs[0], ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, refusal, tutti_layernorm_backward(norm, ctx, &call));
+    CHECK_OK(tutti_grad_sync_finish(syncs[1], ctx));
+    CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    /* an exchange that is destroyed, and a layer before its exchange */
+    CHECK_OK(tutti_grad_sync_ready(syncs[1], ctx, norm));
+    tutti_grad_sync_destroy(&syncs[1]);
+    CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    CHECK_OK(tutti_grad_sync_ready(syncs[0], ctx, norm));
+    tutti_layer_destroy(&norm);
+    tutti_grad_sync_destroy(&syncs[0]);
+    CHECK_OK(tutti_free(ctx, (void **)&memory));
 }
 
 /* An update needs sums as long as the store has an exchange. */
@@ -485,6 +539,7 @@ RIG_OVER(wait_for_one)
 RIG_OVER(wait_elsewhere)
 RIG_OVER(frozen)
 RIG_OVER(by_call)
+RIG_OVER(beside)
 RIG_OVER(narrow)
 RIG_OVER(progress)
 RIG_OVER(differences)
@@ -499,6 +554,7 @@ static const rig_test tests[] = {
     RIG_ROWS("waiting in another context", wait_elsewhere, 1, 0),
     RIG_ROWS("frozen parameters", frozen, 1, 0),
     RIG_ROWS("ready by the call", by_call, 1, 0),
+    RIG_ROWS("a backward beside the exchange", beside, 1, 0),
     RIG_ROWS("bf16 on the wire", narrow, 1, 0),
     RIG_ROWS("progress", progress, 2, 0),
     RIG_ROWS("differences", differences, 2, 0),

@@ -154,23 +154,38 @@ static void used_over(tutti_transport transport)
 
     h = make(transport);
     tutti_context *held = h.ctx; /* by the checkpoint */
+    tutti_layer *loss = NULL;
+    void *given = NULL;
+    CHECK_OK(tutti_layer_create_by_name(h.ctx, "cross_entropy", "cols=4", &loss));
+    CHECK_OK(tutti_alloc(h.ctx, 64, &given));
     tutti_context_destroy(&h.ctx);
     if (h.checkpoint) {
         static const char closed[] = "context has been destroyed";
         const tutti_step_values values = {.step = 2, .loss_weight = 1};
         const tutti_rmsnorm_call call = {.x = &x, .y = &x};
+        size_t bytes;
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_checkpoint_save(h.checkpoint, "x", 0));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_rmsnorm_plan(h.layer, held, &call));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_rmsnorm_forward(h.layer, held, &call));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_cross_entropy_count(loss, held, &x, &x, 0));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_context_synchronize(held));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_context_check(held));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_context_trim(held));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_context_tune(held, 1));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_context_tuning_get(held, NULL, 0, &bytes));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_alloc(held, 64, &data));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_free(held, &given));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_copy(held, row, row + 2, 8));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_zero(held, row, 8));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_step_block_set(h.step, held, &values));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_step_block_weigh(h.step, held, &x));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_params_zero_grad(h.params, held));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_adamw_update(h.adamw, held, h.step));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_grad_sync_ready(h.sync, held, h.layer));
         CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_comm_barrier(h.comm, held));
     }
+    CHECK_OK(tutti_free(rig_context(), &given)); /* of the same device */
+    tutti_layer_destroy(&loss);
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 
     /* a store built after its memory's communicator was destroyed */
@@ -196,17 +211,19 @@ static void dead_over(tutti_transport transport)
 #else
     handles h = make(transport);
     CHECK_OK(tutti_grad_sync_ready(h.sync, h.ctx, h.layer));
-    if (!tutti_comm_lost()) /* that of a test before */
-        CHECK_FAILS(TUTTI_ERR_STATE, "not summed over the ranks: call tutti_grad_sync_finish",
-                    tutti_adamw_update(h.adamw, h.ctx, h.step));
+    static const char unsummed[] = "not summed over the ranks: call tutti_grad_sync_finish";
+    CHECK_FAILS(TUTTI_ERR_STATE, unsummed, tutti_adamw_update(h.adamw, h.ctx, h.step));
     CHECK_OK(tutti_comm_abort(h.comm, "a test"));
     CHECK_FAILS(TUTTI_ERR_COMM, "gave up: a test", tutti_grad_sync_finish(h.sync, h.ctx));
     tutti_sgd *sgd = NULL;
     CHECK_OK(tutti_sgd_create(h.ctx, h.params, NULL, &sgd));
     CHECK_FAILS(TUTTI_ERR_COMM, "adamw_update: the gradients are not summed over the ranks, and ",
                 tutti_adamw_update(h.adamw, h.ctx, h.step));
-    CHECK_FAILS(TUTTI_ERR_COMM, "a communicator is dead: rank 0 gave up: a test",
+    CHECK_FAILS(TUTTI_ERR_COMM, "and the exchange's communicator is dead: rank 0 gave up: a test",
                 tutti_sgd_update(sgd, h.ctx, h.step));
+    handles other = make(transport); /* whose communicator lives */
+    CHECK_FAILS(TUTTI_ERR_STATE, unsummed, tutti_adamw_update(other.adamw, other.ctx, other.step));
+    for (int i = 0; i < KINDS; i++) destroy(&other, i);
     tutti_sgd_destroy(&sgd);
     tutti_comm_destroy(&h.comm);
     CHECK_OK(tutti_context_synchronize(h.ctx));

@@ -154,8 +154,8 @@ def gaps(names, root):
             yield f"{kind}: tests/layers/test_{kind}.c does not test it"
         title = re.match(r"/\* (\w*)", header)  # the header's first word
         title = title[1] if title else kind
-        if f"\n| {title} |" not in read(root, "README.md"):
-            yield f"{kind}: README.md's table of layers has no line for {title}"
+        if f"\n| {title}, `{kind}` |" not in read(root, "README.md"):
+            yield f"{kind}: README.md's table of layers has no line for {title}, `{kind}`"
         if not re.search(rf"\b{title}\b", read(root, "docs", "numerics.md")):
             yield f"{kind}: docs/numerics.md does not name {title}"
 
@@ -175,7 +175,7 @@ def test_a_gap_is_noticed():
         "include/tutti/double.h": "/* Twice: y = 2 x. */\ntypedef struct tutti_double_desc {\n    size_t size;\n"
         "    int64_t cols; /* 1 to; */\n    int log;\n} tutti_double_desc;\n",
         "tests/layers/test_double.c": '.name = "double"',
-        "README.md": "\n| Twice | y = 2 x |\n",
+        "README.md": "\n| Twice, `double` | y = 2 x |\n",
         "docs/numerics.md": "y of Twice",
     }
     faults = (
@@ -183,6 +183,7 @@ def test_a_gap_is_noticed():
         ("include/tutti/double.h", "int log;", "", "log is not both"),
         ("tests/layers/test_double.c", '"double"', '"single"', "tests/layers/test_double.c does not"),
         ("README.md", "| Twice", "| Thrice", "no line for Twice"),
+        ("README.md", ", `double`", "", "no line for Twice, `double`"),
         ("docs/numerics.md", "Twice", "Thrice", "does not name Twice"),
     )
     for path, good, bad, message in (("README.md", "", "", None), *faults):

@@ -220,7 +220,7 @@ def test_wrong_parameters():
         (dict(gama=one), "'gama'"),
         (dict(xgamma=one), "'xgamma'"),
         (dict(x=x), "'x'"),
-        (dict(gamma=np.ones(5, "f")), "shape"),
+        (dict(gamma=np.ones(5, "f")), "gamma: value is [5], want [4]"),
         (dict(gamma=np.ones(4)), "f64, want f32"),
         (dict(gamma=np.ones((4, 2), "f")[:, 0]), "not contiguous"),
         (dict(gamma="ones"), "neither DLPack"),
