@@ -376,7 +376,8 @@ static void test_places_of_odd_rows(void)
         int type;
         int64_t rows, cols;
     } cases[] = {{BF16, 2700, 1027}, {F16, 1100, 1543}, {F32, 1100, 1025}, {F16, 700, 3079},
-                 {F16, 300, 8195},   {BF16, 50, 20003}, {F32, 40, 20003},  {BF16, 20, 140000}};
+                 {F16, 300, 8195},   {BF16, 50, 20003}, {F32, 40, 20003},  {BF16, 20, 140000},
+                 {BF16, 5, 187393},  {F32, 3, 262145}};
     const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < HARNESS_COUNT(cases); i += harness_quick() ? 4 : 1)
         for (int residual = 0; residual < 2; residual++) {

@@ -276,7 +276,7 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     if (own) {
         plan_own(&plan, args, cluster_max > 1);
         const int element = (int)tutti_dtype_size(args->x.dtype);
-        if (plan.kind == backward_plan::CLUSTER &&
+        if (plan.kind == backward_plan::CLUSTER && tutti__cuda_has_clusters(ctx->device) &&
             (plan.cluster > cluster_max || cols % (16 / element) != 0))
             tutti__cuda_norm_grid_plan(ctx, args, &plan);
         while (plan.threads > plan.lanes && !has_room(ctx, plan, element))

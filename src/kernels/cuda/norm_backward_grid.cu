@@ -135,6 +135,7 @@ __global__ void __launch_bounds__(GRID_WARPS * 32 + GRID_SERVICE, 2)
     }
     if (serves) {
         for (int turn = 0; turn < turns; turn++) {
+            __syncwarp();
             turn_wait(turn, threads);
             const float *parts = own.warps[turn % GRID_TURNS];
             float sums[VALUES];
@@ -207,12 +208,15 @@ void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args
     const int64_t sms = tutti__cuda_sm_count(ctx->device);
     tutti__norm_args two = *args, three = *args;
     two.dsum.data = NULL, three.dsum.data = &three; /* any that is not NULL */
+    /* ptxas reserves all 16 of a block, of which sm_120, which has less shared memory, has 24 */
+    const bool few_barriers = tutti__cuda_shared_limit(ctx->device) < 128 << 10;
     double least = 0;
     for (int64_t blocks = 1;; blocks++) {
         const int64_t piece = ((args->cols + blocks - 1) / blocks + line - 1) / line * line;
         if (piece > GRID_WARPS * 32 * GRID_ELEMENTS) continue;
         if (piece < 32 * GRID_ELEMENTS || blocks > sms * WARPS_AT_A_TIME) break;
-        if (blocks > 1 && (blocks - 1) * piece >= args->cols) continue; /* the last has none */
+        /* the last one has a line: no block asks for less than a word */
+        if (blocks > 1 && (blocks - 1) * piece + line > args->cols) continue;
         backward_plan one = *plan;
         one.kind = backward_plan::GRID;
         one.cluster = 1;
@@ -222,8 +226,8 @@ void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args
         one.threads = one.lanes = row_round_up((int)piece / GRID_ELEMENTS, 32);
         const int warps = one.lanes / 32;
         skewed_space space;
-        for (one.resident = WARPS_AT_A_TIME / (warps + GRID_SERVICE / 32); one.resident > 0;
-             one.resident--) {
+        one.resident = few_barriers ? 1 : WARPS_AT_A_TIME / (warps + GRID_SERVICE / 32);
+        for (; one.resident > 0; one.resident--) {
             const int limit = shared_of_each(ctx, one.resident);
             if (skewed_space::find(&two, one, LEAST_DEPTH, LEAST_DEPTH, limit, &space) &&
                 skewed_space::find(&three, one, SKEWED_STAGES_LEAST, SKEWED_STAGES_LEAST, limit,
