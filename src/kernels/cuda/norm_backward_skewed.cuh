@@ -470,8 +470,8 @@ struct skewed_rows {
     }
 
   private:
-    /* Of a row from the boundary of 16 bytes at or below the block's piece, which is `skew` away, to
-     * the end of what the block reads. */
+    /* From the boundary of 16 bytes at or below the block's piece, which is `skew` away, to the end
+     * of what the block reads. */
     __device__ __forceinline__ uint32_t bytes_left(uint32_t skew) const
     {
         const uint32_t left = skew + (uint32_t)(cols - before * N) * (uint32_t)sizeof(T);
