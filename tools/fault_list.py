@@ -271,7 +271,7 @@ FAULTS = [
     Fault("run-tokens", "a layer with several rows a sample has leaves of samples", "if (first->of_row < 2) return n->leaf_rows;", "if (first) return n->leaf_rows;", "train.reproducible"),
     Fault("sync-refused", "a backward that is refused has written gradients", "if (entry->ready) return ready_twice(sync, entry, who); const int g", "const int g", "comm.grad_sync.host.np2"),
     Fault("sync-overwrites", "a layer overwrites the gradients that another has given a tied parameter", "if (sync->run <= 1 && !accumulate &&", "if (sync->run < 0 && !accumulate &&", "comm.grad_sync.host.np2"),
-    Fault("sync-beside", "a backward without the exchange changes a gradient that is being summed", "if (layer->exchanged[i] && views->grad[i])", "if (layer->exchanged[i] < 0 && views->grad[i])", "comm.grad_sync.host.np1"),
+    Fault("sync-beside", "a backward without the exchange changes a gradient that is being summed", "if (is_exchanged(layer->exchanged[i], views->grad[i]))", "if (is_exchanged(NULL, views->grad[i]))", "comm.grad_sync.host.np1"),
     Fault("sync-beside-ends", "a step that has ended keeps its layers", "tutti__sync_release_layers(sync); for (int i = 0; i < gradients->entry_count; i++)", "for (int i = 0; i < gradients->entry_count; i++)", "comm.grad_sync.host.np1"),
     Fault("sync-list-type", "gradients of any type are exchanged", "TUTTI_REQUIRE(grad->dtype == TUTTI_F32 || grad->dtype == TUTTI_F64,", "TUTTI_REQUIRE((int)grad->dtype >= 0,", "api.bad_input"),
     Fault("sync-tied", "a tied gradient sets out at its first use", "if (--gradients->missing[g] > 0) continue;", "if (--gradients->missing[g] != gradient->users - 1) continue;", "comm.grad_sync.host.np2"),

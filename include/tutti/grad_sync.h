@@ -194,8 +194,9 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
  * exchange.
  *
  * A gradient that is ready must not change until finish (or leaves_end, but for the last run's): a
- * backward of the layer that does not name the exchange is TUTTI_ERR_STATE until then, which the
- * library cannot tell of a gradient that tutti_grad_sync_ready_param has declared. */
+ * backward of the layer that would write it and does not name the exchange is TUTTI_ERR_STATE until
+ * then, which the library cannot tell of a gradient that tutti_grad_sync_ready_param has
+ * declared. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

@@ -9,12 +9,19 @@
 
 /* A step */
 
+static tutti__exchanged **list_of(const tutti__sync_entry *entry)
+{
+    return &entry->layer->exchanged[entry->param - entry->layer->params];
+}
+
 void tutti__sync_release_layers(tutti_grad_sync *sync)
 {
     for (int i = 0; i < sync->gradients.entry_count; i++) {
         tutti__sync_entry *entry = &sync->gradients.entries[i];
         if (!entry->layer) continue;
-        entry->layer->exchanged[entry->param - entry->layer->params]--;
+        tutti__exchanged **at = list_of(entry);
+        while (*at != &entry->exchanged) at = &(*at)->next;
+        *at = entry->exchanged.next;
         tutti__layer_release(entry->layer);
         entry->layer = NULL;
     }
@@ -124,11 +131,13 @@ static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
     return engine->table->advance ? engine->table->advance(engine) : TUTTI_OK;
 }
 
-/* The gradients of a layer with the exchange, held until tutti__sync_release_layers. */
-static void give(tutti_layer *layer, tutti__sync_entry *entry)
+/* The layer must not write this gradient, and is held, until tutti__sync_release_layers. */
+static void give(tutti_layer *layer, tutti__sync_entry *entry, const void *grad)
 {
     entry->layer = layer;
-    layer->exchanged[entry->param - layer->params]++;
+    tutti__exchanged **list = list_of(entry);
+    entry->exchanged = (tutti__exchanged){*list, grad};
+    *list = &entry->exchanged;
     tutti__hold(&layer->holders);
 }
 
@@ -144,7 +153,7 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer
         const int g = entries[i]->gradient;
         const tutti__gradient *gradient = &gradients->list[g];
         entries[i]->ready = true;
-        if (layer) give(layer, entries[i]);
+        if (layer) give(layer, entries[i], gradient->data);
         if (--gradients->missing[g] > 0) continue;
         for (int r = gradient->first_range; r <= gradient->last_range; r++)
             sync->ranges[r].missing--;

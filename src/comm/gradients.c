@@ -60,7 +60,7 @@ static tutti_status add(tutti__gradients *own, const tutti_param *param)
                       tutti_dtype_name(grad->dtype), tutti__dims_text(grad, dims[1]));
     }
     own->list[g].users++;
-    own->entries[own->entry_count++] = (tutti__sync_entry){param, g, NULL, false, false};
+    own->entries[own->entry_count++] = (tutti__sync_entry){.param = param, .gradient = g};
     return TUTTI_OK;
 }
 

@@ -4,13 +4,15 @@
 
 #include "comm/comm.h"
 #include "comm/ranges.h"
+#include "core/layer.h"
 #include "core/params.h"
 
 /* A parameter of the exchange.  Entries are sorted by the parameter's address. */
 typedef struct tutti__sync_entry {
     const tutti_param *param;
     int gradient;
-    tutti_layer *layer; /* that was declared ready, held, or NULL */
+    tutti_layer *layer;         /* that was declared ready, held, or NULL */
+    tutti__exchanged exchanged; /* in that layer's list */
     bool ready;
     bool given; /* its leaves have been added, in a run of several */
 } tutti__sync_entry;

@@ -111,6 +111,12 @@ typedef struct tutti__operand {
 } tutti__operand;
 enum { TUTTI__OPERANDS_MAX = 4 * TUTTI_MAX_SLOTS };
 
+/* A gradient that is ready in a step of an exchange, in a list of them. */
+typedef struct tutti__exchanged {
+    struct tutti__exchanged *next;
+    const void *grad;
+} tutti__exchanged;
+
 struct tutti_layer {
     tutti__holders holders;
     uint64_t number; /* from 1; no other layer of the process has it, nor will one */
@@ -125,7 +131,7 @@ struct tutti_layer {
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
-    int exchanged[TUTTI__LAYER_PARAMS_MAX]; /* exchanges in whose step its gradient is ready */
+    tutti__exchanged *exchanged[TUTTI__LAYER_PARAMS_MAX]; /* of each parameter */
     /* The store that they are in, or NULL, and the memory that it gave each; what of its values
      * calls wait for, by its link. */
     tutti_params *store;

@@ -353,11 +353,17 @@ static tutti_status run_call(tutti_layer *layer, tutti_context *ctx, const tutti
     return apart && sums.count > 0 ? run_for_sink(&sums, sink, rest) : run_tree(&sums);
 }
 
+static bool is_exchanged(const tutti__exchanged *list, const void *grad)
+{
+    while (list && list->grad != grad) list = list->next;
+    return list;
+}
+
 /* A gradient that is ready must not change before its exchange's step has ended. */
 static tutti_status check_not_exchanged(const tutti_layer *layer, const tutti__views *views)
 {
     for (int i = 0; i < layer->param_count; i++)
-        if (layer->exchanged[i] && views->grad[i])
+        if (is_exchanged(layer->exchanged[i], views->grad[i]))
             return tutti__fail(TUTTI_ERR_STATE,
                                "%s: '%s' already declared ready in this step of an exchange that "
                                "the call does not name (sync); call tutti_grad_sync_finish first",

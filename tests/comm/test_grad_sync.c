@@ -347,7 +347,7 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
  * backward that does not name them is refused, unless it leaves those gradients alone. */
 static void beside(tutti_context *ctx, tutti_comm *comm)
 {
-    enum { COLS = 8, TENSORS = 8 };
+    enum { COLS = 8, TENSORS = 9 };
     const size_t bytes = COLS * sizeof(float);
     char *memory = NULL;
     tutti_layer *norm = NULL;
@@ -355,11 +355,12 @@ static void beside(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_alloc(ctx, TENSORS * bytes, (void **)&memory));
     CHECK_OK(tutti_zero(ctx, memory, TENSORS * bytes));
     CHECK_OK(tutti_layer_create_by_name(ctx, "layernorm", "cols=8", &norm));
-    tutti_tensor t[TENSORS]; /* gamma, beta, their gradients; x, dy, dx, saved */
+    tutti_tensor t[TENSORS]; /* gamma, beta, their gradients; x, dy, dx, saved; another of beta */
     for (int i = 0; i < TENSORS; i++) {
         const int64_t dims[] = {1, COLS};
-        t[i] = tutti_tensor_make(memory + (size_t)i * bytes, TUTTI_F32, i < 4 ? 1 : 2,
-                                 i < 4 ? &dims[1] : dims);
+        const bool row = i < 4 || i == 8;
+        t[i] = tutti_tensor_make(memory + (size_t)i * bytes, TUTTI_F32, row ? 1 : 2,
+                                 row ? &dims[1] : dims);
     }
     for (int i = 0; i < 2; i++) {
         const tutti_param *param = tutti_layer_param(norm, i);
@@ -376,8 +377,10 @@ static void beside(tutti_context *ctx, tutti_comm *comm)
     call.sync = syncs[0]; /* the other one */
     CHECK_FAILS(TUTTI_ERR_STATE, refusal, tutti_layernorm_backward(norm, ctx, &call));
     call.sync = NULL;
-    CHECK_OK(tutti_param_bind(tutti_layer_param(norm, 1), &t[1], NULL));
-    CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    for (int other = 0; other < 2; other++) {
+        CHECK_OK(tutti_param_bind(tutti_layer_param(norm, 1), &t[1], other ? &t[8] : NULL));
+        CHECK_OK(tutti_layernorm_backward(norm, ctx, &call));
+    }
     CHECK_OK(tutti_param_bind(tutti_layer_param(norm, 1), &t[1], &t[3]));
     CHECK_OK(tutti_grad_sync_ready(syncs[0], ctx, norm));
     CHECK_OK(tutti_grad_sync_finish(syncs[0], ctx));
