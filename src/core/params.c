@@ -2,7 +2,6 @@
 #include "core/params.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,27 +47,6 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     if (wanted.gradient_memory.hold) wanted.gradient_memory.hold(wanted.gradient_memory.self);
     *params = made;
     return TUTTI_OK;
-}
-
-/* The stores that are built and not destroyed, since a parameter does not know its store. */
-static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
-static tutti_params *all_built;
-
-static void list(tutti_params *params)
-{
-    pthread_mutex_lock(&listing);
-    params->next_built = all_built;
-    all_built = params;
-    pthread_mutex_unlock(&listing);
-}
-
-static void unlist(const tutti_params *params)
-{
-    pthread_mutex_lock(&listing);
-    tutti_params **at = &all_built;
-    while (*at && *at != params) at = &(*at)->next_built;
-    if (*at) *at = params->next_built;
-    pthread_mutex_unlock(&listing);
 }
 
 /* Makes calls of layers that outlive their store fail with a message, and their parameters as they
@@ -117,31 +95,17 @@ void tutti__params_release(tutti_params *params)
 void tutti_params_destroy(tutti_params **params)
 {
     if (!params || !*params) return;
-    unlist(*params);
+    tutti__stores_remove(*params);
     unbind(*params);
     let_go(*params, true);
     *params = NULL;
 }
 
-static int entry_of(const tutti_params *params, const tutti_param *param)
+int tutti__params_entry_of(const tutti_params *params, const tutti_param *param)
 {
     for (int i = 0; i < params->entry_count; i++)
         if (params->entries[i].param == param) return i;
     return -1;
-}
-
-tutti_status tutti__param_unstored(const tutti_param *param, const char *function)
-{
-    bool stored = false;
-    pthread_mutex_lock(&listing);
-    for (const tutti_params *p = all_built; p && !stored; p = p->next_built)
-        stored = entry_of(p, param) >= 0;
-    pthread_mutex_unlock(&listing);
-    if (!stored) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_STATE,
-                       "%s: %s has the memory of its store, which is built; want a parameter of "
-                       "no such store",
-                       function, param->name);
 }
 
 /* The type of the values that are not their own masters; the masters' type if there are none
@@ -182,8 +146,8 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
     snprintf(place, sizeof place, "params_add: %s: ", name);
     TUTTI_TRY(tutti__factors_check(param, place));
     TUTTI_TRY(tutti__shape_check(&param->value, name, "params_add"));
-    TUTTI_REQUIRE(entry_of(params, param) < 0, "params_add: %s is in the store already",
-                  param->name);
+    TUTTI_REQUIRE(tutti__params_entry_of(params, param) < 0,
+                  "params_add: %s is in the store already", param->name);
     for (int i = 0; i < params->entry_count; i++) {
         const char *other = params->entries[i].param->name;
         TUTTI_REQUIRE(!tutti__paths_collide(name, other),
@@ -267,7 +231,7 @@ tutti_status tutti_params_tie(tutti_params *params, tutti_param *param, tutti_pa
     TUTTI_TRY(check_addable(params, "params_tie"));
     TUTTI_REQUIRE(param, "params_tie: param is NULL");
     TUTTI_REQUIRE(other, "params_tie: other is NULL");
-    int from = entry_of(params, param), to = entry_of(params, other);
+    int from = tutti__params_entry_of(params, param), to = tutti__params_entry_of(params, other);
     TUTTI_REQUIRE(from >= 0, "params_tie: %s is not in the store", param->name);
     TUTTI_REQUIRE(to >= 0, "params_tie: %s is not in the store", other->name);
     char dims[2][TUTTI__DIMS_TEXT];
@@ -288,7 +252,7 @@ tutti_status tutti_params_freeze(tutti_params *params, tutti_param *param)
 {
     TUTTI_TRY(check_addable(params, "params_freeze"));
     TUTTI_REQUIRE(param, "params_freeze: param is NULL");
-    const int entry = entry_of(params, param);
+    const int entry = tutti__params_entry_of(params, param);
     TUTTI_REQUIRE(entry >= 0, "params_freeze: %s is not in the store", param->name);
     params->entries[entry].frozen = true;
     return TUTTI_OK;
@@ -460,7 +424,7 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         layer->stored_value[param - layer->params] = param->value.data;
         layer->stored_grad[param - layer->params] = param->grad.data;
     }
-    list(params);
+    tutti__stores_add(params);
     return TUTTI_OK;
 }
 

@@ -186,6 +186,12 @@ tutti_status tutti__param_check(const tutti_param *param, const char **name, con
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
                                 const char *function);
 
+/* The index of a parameter's entry; -1 if it is not in the store. */
+int tutti__params_entry_of(const tutti_params *params, const tutti_param *param);
+
+/* stores.c: a store is added when it is built, and removed, if it was, before it is destroyed. */
+void tutti__stores_add(tutti_params *params);
+void tutti__stores_remove(const tutti_params *params);
 /* TUTTI_ERR_STATE for a parameter of a built store, whose memory is the store's. */
 tutti_status tutti__param_unstored(const tutti_param *param, const char *function);
 
