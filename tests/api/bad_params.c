@@ -237,17 +237,17 @@ static void bad_params_tie(void)
     tutti_param d = own_param("d", TUTTI_BF16, 3), out = own_param("out", TUTTI_F32, 3);
     tutti_param *all[] = {&a, &b, &c, &d};
     for (int i = 0; i < 4; i++) CHECK_OK(tutti_params_add_param(params, all[i]));
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_tie(NULL, &a, &b));
-    CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_params_tie(params, NULL, &b));
-    CHECK_FAILS(TUTTI_ERR_ARG, "other", tutti_params_tie(params, &a, NULL));
-    CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &out, &a));
-    CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &a, &out));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params is NULL", tutti_params_tie(NULL, &a, &b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param is NULL", tutti_params_tie(params, NULL, &b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "other is NULL", tutti_params_tie(params, &a, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "out is not in the store", tutti_params_tie(params, &out, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "out is not in the store", tutti_params_tie(params, &a, &out));
     CHECK_FAILS(TUTTI_ERR_ARG, "a is f32 [3], c is f32 [4], want one shape and type",
                 tutti_params_tie(params, &a, &c));
     CHECK_FAILS(TUTTI_ERR_ARG, "a is f32 [3], d is bf16 [3]", tutti_params_tie(params, &a, &d));
-    CHECK_FAILS(TUTTI_ERR_ARG, "a", tutti_params_tie(params, &a, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "a and a are tied already", tutti_params_tie(params, &a, &a));
     CHECK_OK(tutti_params_tie(params, &b, &a));
-    CHECK_FAILS(TUTTI_ERR_ARG, "tied", tutti_params_tie(params, &b, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "b is tied already", tutti_params_tie(params, &b, &a));
     CHECK_FAILS(TUTTI_ERR_ARG, "tied", tutti_params_tie(params, &a, &b));
     CHECK_OK(tutti_params_build(params, harness_context()));
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_tie(params, &a, &b));
