@@ -70,6 +70,7 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16 };
+
 /* Stages of the ring and bytes of shared memory. */
 struct backward_ring {
     int depth, bytes;
@@ -85,9 +86,9 @@ tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__n
                                               const backward_plan &plan,
                                               const backward_scratch<float> &scratch);
 
-/* norm_backward_grid.cu: dx, and the partial rows.  The plan is one, with as many partial rows as
- * the device has room for at a time, if the row has room on it.  sums: of so many bytes, in which
- * no 8 hold first_tag or a number of up to args->rows more. */
+/* norm_backward_grid.cu: dx, and the partial rows.  The plan becomes one, with as many partial rows
+ * as the device has room for at a time, if a row has room on it.  scratch.sums has so many bytes,
+ * which hold no number from first_tag to first_tag + args->rows. */
 void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args *args,
                                 backward_plan *plan);
 size_t tutti__cuda_norm_grid_bytes(const backward_plan &plan);

@@ -48,12 +48,6 @@ __device__ __forceinline__ void turn_wait(int turn, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + turn % GRID_TURNS), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
-}
 __device__ __forceinline__ void send_word(uint64_t *to, float value, uint32_t tag)
 {
     const uint64_t word = (uint64_t)tag << 32 | __float_as_uint(value);
