@@ -197,7 +197,8 @@ static int shared_of_each(const tutti_context *ctx, int resident)
 void tutti__cuda_norm_grid_plan(const tutti_context *ctx, const tutti__norm_args *args,
                                 backward_plan *plan)
 {
-    enum { LEAST_DEPTH = 6, WARPS_AT_A_TIME = 20, OTHERS = 2, BUSY = 12 };
+    /* stages, of two tensors: the rows between sums and dx, this turn's and two on their way */
+    enum { LEAST_DEPTH = GRID_DELAY + 3, WARPS_AT_A_TIME = 20, OTHERS = 2, BUSY = 12 };
     const int width = 16 / (int)tutti_dtype_size(args->x.dtype), line = 64;
     const int64_t sms = tutti__cuda_sm_count(ctx->device);
     tutti__norm_args two = *args, three = *args;

@@ -160,7 +160,7 @@ struct skewed_rows {
     {
         return (char *)((T *)matrix.data + at * matrix.stride + col);
     }
-    /* Both forms of gamma, which all groups share: by one of them. */
+    /* Both forms of gamma, of PIECES the one, which all groups share: by one of them. */
     __device__ __forceinline__ void store_gamma(bool even) const
     {
 #pragma unroll
